@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All of libcomet. */
+#ifndef COMET_COMET_H
+#define COMET_COMET_H
+
+#include "comet/allocator.h"
+#include "comet/codec.h"
+#include "comet/status.h"
+#include "comet/tensor.h"
+#include "comet/threads.h"
+#include "comet/version.h"
+
+#endif

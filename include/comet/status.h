@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every call of the library answers. Results travel through out-pointers; the return value is only ever this. */
+#ifndef COMET_STATUS_H
+#define COMET_STATUS_H
+
+#include "comet/export.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum comet_status {
+    COMET_OK = 0,
+    COMET_ERROR_ARGUMENT = 1,    /* a NULL, negative, non-finite or contradictory argument */
+    COMET_ERROR_UNSUPPORTED = 2, /* valid, but this build or this codec does not do it */
+    COMET_ERROR_MEMORY = 3,      /* the allocator returned NULL */
+    COMET_ERROR_CAPACITY = 4,    /* output buffer or workspace smaller than asked for */
+    COMET_ERROR_CORRUPT = 5,     /* the stream contradicts itself or is cut short */
+    COMET_ERROR_VERSION = 6,     /* the stream was written by another version of the format */
+    COMET_ERROR_CHECKSUM = 7,    /* the stream carries a checksum and it does not match */
+    COMET_ERROR_MISMATCH = 8     /* the stream is fine but does not fit the tensor or the parameters given */
+} comet_status;
+
+/* One short English line, never NULL, for any value (unknown ones included). Static storage. Thread-safe. */
+COMET_API const char *comet_status_string(comet_status status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

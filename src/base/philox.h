@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Philox-4x32-10 (Salmon et al. 2011): random words from a counter and a key, the same on every machine. */
+#ifndef COMET_BASE_PHILOX_H
+#define COMET_BASE_PHILOX_H
+
+#include <stdint.h>
+
+static inline void comet_philox(uint32_t c[4], uint64_t key) {
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c[0], p1 = (uint64_t)0xCD9E8D57u * c[2];
+        uint32_t x0 = (uint32_t)(p1 >> 32) ^ c[1] ^ k0, x2 = (uint32_t)(p0 >> 32) ^ c[3] ^ k1;
+        c[0] = x0;
+        c[1] = (uint32_t)p1;
+        c[2] = x2;
+        c[3] = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comet/status.h"
+
+const char *comet_status_string(comet_status status) {
+    switch (status) {
+    case COMET_OK:
+        return "no error";
+    case COMET_ERROR_ARGUMENT:
+        return "invalid argument";
+    case COMET_ERROR_UNSUPPORTED:
+        return "not supported";
+    case COMET_ERROR_MEMORY:
+        return "out of memory";
+    case COMET_ERROR_CAPACITY:
+        return "buffer or workspace too small";
+    case COMET_ERROR_CORRUPT:
+        return "corrupt or truncated stream";
+    case COMET_ERROR_VERSION:
+        return "stream of another format version";
+    case COMET_ERROR_CHECKSUM:
+        return "checksum of the stream does not match";
+    case COMET_ERROR_MISMATCH:
+        return "stream does not fit the tensor or the parameters";
+    }
+    return "unknown status";
+}

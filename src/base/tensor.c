@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comet/tensor.h"
+
+#include "base/tensor_check.h"
+
+size_t comet_dtype_size(comet_dtype dtype) {
+    switch (dtype) {
+    case COMET_F32:
+        return 4;
+    case COMET_F16:
+    case COMET_BF16:
+        return 2;
+    case COMET_U8:
+        return 1;
+    }
+    return 0;
+}
+
+const char *comet_dtype_name(comet_dtype dtype) {
+    switch (dtype) {
+    case COMET_F32:
+        return "fp32";
+    case COMET_F16:
+        return "fp16";
+    case COMET_BF16:
+        return "bf16";
+    case COMET_U8:
+        return "u8";
+    }
+    return "?";
+}
+
+/* The product of the extents, or -1 if an extent is negative or the product exceeds COMET_MAX_COUNT. */
+static int64_t count_of(int32_t ndim, const int64_t *shape) {
+    int64_t count = 1;
+    for (int32_t d = 0; d < ndim; d++)
+        if (shape[d] < 0)
+            return -1;
+        else if (shape[d] == 0)
+            count = 0;
+    for (int32_t d = 0; d < ndim && count; d++) {
+        if (shape[d] > COMET_MAX_COUNT / count)
+            return -1;
+        count *= shape[d];
+    }
+    return count;
+}
+
+int comet_shape_is_valid(int32_t ndim, const int64_t *shape) {
+    return ndim >= 0 && ndim <= COMET_MAX_DIMS && count_of(ndim, shape) >= 0;
+}
+
+comet_status comet_tensor_check(const comet_tensor *tensor) {
+    if (!tensor || !comet_dtype_size(tensor->dtype) || tensor->layout < COMET_FLAT || tensor->layout > COMET_NHWC)
+        return COMET_ERROR_ARGUMENT;
+    if (!comet_shape_is_valid(tensor->ndim, tensor->shape))
+        return COMET_ERROR_ARGUMENT;
+    return tensor->data || comet_tensor_count(tensor) == 0 ? COMET_OK : COMET_ERROR_ARGUMENT;
+}
+
+comet_status comet_tensor_init(comet_tensor *tensor, void *data, comet_dtype dtype, comet_layout layout, int32_t ndim,
+                               const int64_t *shape) {
+    if (!tensor || !comet_dtype_size(dtype) || layout < COMET_FLAT || layout > COMET_NHWC || (ndim > 0 && !shape))
+        return COMET_ERROR_ARGUMENT;
+    if (!comet_shape_is_valid(ndim, shape))
+        return COMET_ERROR_ARGUMENT;
+    *tensor = (comet_tensor){.data = data, .dtype = dtype, .layout = layout, .ndim = ndim};
+    int64_t stride = 1;
+    for (int32_t d = ndim - 1; d >= 0; d--) {
+        tensor->shape[d] = shape[d];
+        tensor->strides[d] = stride;
+        stride *= shape[d] > 0 ? shape[d] : 1; /* an empty dimension: any stride does, and none may overflow */
+        if (stride > COMET_MAX_COUNT)
+            stride = COMET_MAX_COUNT;
+    }
+    return COMET_OK;
+}
+
+int64_t comet_tensor_count(const comet_tensor *tensor) {
+    return count_of(tensor->ndim, tensor->shape);
+}
+
+int comet_tensor_is_contiguous(const comet_tensor *tensor) {
+    if (comet_tensor_count(tensor) == 0)
+        return 1;
+    int64_t stride = 1;
+    for (int32_t d = tensor->ndim - 1; d >= 0; d--) {
+        if (tensor->shape[d] != 1 && tensor->strides[d] != stride)
+            return 0;
+        stride *= tensor->shape[d];
+    }
+    return 1;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Validity of views and shapes that come from outside. */
+#ifndef COMET_BASE_TENSOR_CHECK_H
+#define COMET_BASE_TENSOR_CHECK_H
+
+#include "comet/tensor.h"
+
+/* More values than any memory holds, few enough that byte counts and tile numbers never overflow 64 bits. */
+#define COMET_MAX_COUNT ((int64_t)1 << 48)
+
+/* 1 if ndim and the extents are in range and their product is at most COMET_MAX_COUNT. */
+int comet_shape_is_valid(int32_t ndim, const int64_t *shape);
+
+/* COMET_ERROR_ARGUMENT for NULL, an unknown dtype or layout, an invalid shape, or no data behind a non-empty shape. */
+comet_status comet_tensor_check(const comet_tensor *tensor);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pool: workers sleep on a condition until a generation of work is posted; the caller works along and waits. */
+#include "comet/threads.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/parallel.h"
+
+typedef struct worker {
+    comet_threads *pool;
+    unsigned index; /* 1 .. count - 1; 0 is the caller */
+    pthread_t thread;
+} worker;
+
+struct comet_threads {
+    comet_allocator allocator;
+    int has_allocator;
+    unsigned count;
+    pthread_mutex_t turn; /* held by the call that uses the pool */
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t posted, finished;
+    unsigned generation, active, wanted;
+    int stop;
+    void (*run)(void *, unsigned);
+    void *context;
+    worker workers[];
+};
+
+static void *worker_main(void *argument) {
+    worker *self = argument;
+    comet_threads *pool = self->pool;
+    unsigned seen = 0;
+    pthread_mutex_lock(&pool->lock);
+    for (;;) {
+        while (!pool->stop && pool->generation == seen)
+            pthread_cond_wait(&pool->posted, &pool->lock);
+        if (pool->stop)
+            break;
+        seen = pool->generation;
+        if (self->index >= pool->wanted)
+            continue;
+        pthread_mutex_unlock(&pool->lock);
+        pool->run(pool->context, self->index);
+        pthread_mutex_lock(&pool->lock);
+        if (--pool->active == 0)
+            pthread_cond_signal(&pool->finished);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+static size_t pool_bytes(unsigned count) {
+    return sizeof(comet_threads) + count * sizeof(worker);
+}
+
+static void stop_workers(comet_threads *pool, unsigned started) {
+    pthread_mutex_lock(&pool->lock);
+    pool->stop = 1;
+    pthread_cond_broadcast(&pool->posted);
+    pthread_mutex_unlock(&pool->lock);
+    for (unsigned i = 1; i < started; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+}
+
+static void pool_destroy(comet_threads *pool) {
+    comet_allocator allocator = pool->allocator;
+    int has_allocator = pool->has_allocator;
+    size_t bytes = pool_bytes(pool->count);
+    pthread_cond_destroy(&pool->finished);
+    pthread_cond_destroy(&pool->posted);
+    pthread_mutex_destroy(&pool->lock);
+    pthread_mutex_destroy(&pool->turn);
+    comet_memory_give(has_allocator ? &allocator : NULL, pool, bytes);
+}
+
+comet_status comet_threads_new(unsigned count, const comet_allocator *allocator, comet_threads **threads) {
+    if (!threads || count > 4096)
+        return COMET_ERROR_ARGUMENT;
+    if (count == 0) {
+        long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        count = cores > 0 ? (unsigned)cores : 1;
+    }
+    comet_threads *pool = comet_memory_take(allocator, pool_bytes(count));
+    if (!pool)
+        return COMET_ERROR_MEMORY;
+    *pool = (comet_threads){.count = count, .has_allocator = allocator != NULL};
+    if (allocator)
+        pool->allocator = *allocator;
+    pthread_mutex_init(&pool->turn, NULL);
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->posted, NULL);
+    pthread_cond_init(&pool->finished, NULL);
+    for (unsigned i = 1; i < count; i++) {
+        pool->workers[i] = (worker){.pool = pool, .index = i};
+        if (pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]) != 0) {
+            stop_workers(pool, i);
+            pool_destroy(pool);
+            return COMET_ERROR_MEMORY;
+        }
+    }
+    *threads = pool;
+    return COMET_OK;
+}
+
+void comet_threads_free(comet_threads *threads) {
+    if (!threads)
+        return;
+    stop_workers(threads, threads->count);
+    pool_destroy(threads);
+}
+
+unsigned comet_threads_count(const comet_threads *threads) {
+    return threads ? threads->count : 1;
+}
+
+void comet_parallel(comet_threads *threads, unsigned count, void (*run)(void *context, unsigned worker), void *context) {
+    if (!threads || count <= 1) {
+        run(context, 0);
+        return;
+    }
+    pthread_mutex_lock(&threads->turn);
+    pthread_mutex_lock(&threads->lock);
+    threads->run = run;
+    threads->context = context;
+    threads->wanted = count;
+    threads->active = count - 1;
+    threads->generation++;
+    pthread_cond_broadcast(&threads->posted);
+    pthread_mutex_unlock(&threads->lock);
+    run(context, 0);
+    pthread_mutex_lock(&threads->lock);
+    while (threads->active)
+        pthread_cond_wait(&threads->finished, &threads->lock);
+    pthread_mutex_unlock(&threads->lock);
+    pthread_mutex_unlock(&threads->turn);
+}

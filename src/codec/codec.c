@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public calls: arguments checked, workspace found, header written or read, the body left to the codec. */
+#include "comet/codec.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/memory.h"
+#include "base/tensor_check.h"
+#include "codec/codec_impl.h"
+#include "codec/isa.h"
+
+static const codec_vtable *const codecs[] = {
+    [COMET_CODEC_RAW] = &comet_codec_raw,     [COMET_CODEC_EB] = &comet_codec_eb,     [COMET_CODEC_ZVC] = &comet_codec_zvc,
+    [COMET_CODEC_MASK] = &comet_codec_mask,   [COMET_CODEC_POOL] = &comet_codec_pool, [COMET_CODEC_GROUP] = &comet_codec_group,
+    [COMET_CODEC_DCT] = &comet_codec_dct,
+};
+
+enum { CODEC_COUNT = sizeof codecs / sizeof *codecs };
+
+const char *comet_codec_name(comet_codec codec) {
+    return (unsigned)codec < CODEC_COUNT ? codecs[codec]->name : "?";
+}
+
+comet_status comet_codec_from_name(const char *name, comet_codec *codec) {
+    if (!name || !codec)
+        return COMET_ERROR_ARGUMENT;
+    for (unsigned i = 0; i < CODEC_COUNT; i++)
+        if (strcmp(name, codecs[i]->name) == 0) {
+            *codec = (comet_codec)i;
+            return COMET_OK;
+        }
+    return COMET_ERROR_ARGUMENT;
+}
+
+/*
+ * Copies an options struct that starts with its size: an older caller's is shorter and the rest stays as `defaults`, a
+ * newer caller's is longer and may only be zero there. Returns 0 if the size is nonsense or something unknown is set.
+ */
+static int take_options(void *options, size_t known, const void *given, const void *defaults) {
+    memcpy(options, defaults, known);
+    if (!given)
+        return 1;
+    size_t size;
+    memcpy(&size, given, sizeof size);
+    if (size < 2 * sizeof(size_t) || size > 4096)
+        return 0;
+    for (size_t i = known; i < size; i++)
+        if (((const char *)given)[i])
+            return 0;
+    memcpy(options, given, size < known ? size : known);
+    return 1;
+}
+
+static int take_params(comet_codec_params *params, const comet_codec_params *given) {
+    static const comet_codec_params defaults = COMET_CODEC_PARAMS_INIT;
+    return given && take_options(params, sizeof *params, given, &defaults);
+}
+
+static int take_exec(comet_codec_exec *exec, const comet_codec_exec *given) {
+    static const comet_codec_exec defaults = COMET_CODEC_EXEC_INIT;
+    return take_options(exec, sizeof *exec, given, &defaults);
+}
+
+static comet_status check_params(const comet_tensor *tensor, const comet_codec_params *p) {
+    if ((unsigned)p->codec >= CODEC_COUNT || (unsigned)p->bound_kind > COMET_BOUND_RELATIVE ||
+        (unsigned)p->rounding > COMET_ROUND_STOCHASTIC)
+        return COMET_ERROR_ARGUMENT;
+    if (tensor->device.kind != COMET_CPU || p->device_bound)
+        return COMET_ERROR_UNSUPPORTED;
+    const codec_vtable *codec = codecs[p->codec];
+    return codec->check ? codec->check(tensor, p) : COMET_OK;
+}
+
+/* Checks of the view that need no data pointer, for the queries. */
+static comet_status check_shape(const comet_tensor *tensor) {
+    if (!tensor)
+        return COMET_ERROR_ARGUMENT;
+    static char anything;
+    comet_tensor copy = *tensor;
+    copy.data = &anything;
+    return comet_tensor_check(&copy);
+}
+
+comet_status comet_codec_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+    comet_codec_params p;
+    if (!bytes || !take_params(&p, params))
+        return COMET_ERROR_ARGUMENT;
+    comet_status status = check_shape(tensor);
+    if (status == COMET_OK)
+        status = check_params(tensor, &p);
+    if (status == COMET_OK)
+        *bytes = STREAM_HEADER_BYTES + codecs[p.codec]->body_bound(tensor, &p);
+    return status;
+}
+
+static size_t workspace_of(const comet_tensor *tensor, const comet_codec_params *p, const comet_threads *threads) {
+    const codec_vtable *codec = codecs[p->codec];
+    return codec->workspace ? codec->workspace(tensor, p, comet_threads_count(threads)) : 0;
+}
+
+comet_status comet_codec_workspace(const comet_tensor *tensor, const comet_codec_params *params,
+                                   const comet_codec_exec *exec, size_t *bytes) {
+    comet_codec_params p;
+    comet_codec_exec e;
+    if (!bytes || !take_params(&p, params) || !take_exec(&e, exec))
+        return COMET_ERROR_ARGUMENT;
+    comet_status status = check_shape(tensor);
+    if (status == COMET_OK)
+        status = check_params(tensor, &p);
+    if (status == COMET_OK)
+        *bytes = workspace_of(tensor, &p, e.threads);
+    return status;
+}
+
+/* The caller's workspace if it is large enough, else memory of the call's own. */
+static comet_status workspace_take(const comet_codec_exec *exec, size_t bytes, uint8_t **workspace) {
+    *workspace = exec->workspace;
+    if (bytes == 0)
+        return COMET_OK;
+    if (exec->workspace) {
+        if ((uintptr_t)exec->workspace % COMET_ALIGNMENT != 0)
+            return COMET_ERROR_ARGUMENT;
+        return exec->workspace_bytes >= bytes ? COMET_OK : COMET_ERROR_CAPACITY;
+    }
+    *workspace = comet_memory_take(exec->allocator, bytes);
+    return *workspace ? COMET_OK : COMET_ERROR_MEMORY;
+}
+
+static void workspace_give(const comet_codec_exec *exec, size_t bytes, uint8_t *workspace) {
+    if (bytes && workspace != exec->workspace)
+        comet_memory_give(exec->allocator, workspace, bytes);
+}
+
+static void header_of(const comet_tensor *tensor, const comet_codec_params *p, stream_header *h) {
+    *h = (stream_header){.codec = p->codec,
+                         .dtype = tensor->dtype,
+                         .layout = tensor->layout,
+                         .ndim = tensor->ndim,
+                         .count = comet_tensor_count(tensor),
+                         .flags = p->checksum ? STREAM_CHECKSUM : 0};
+    memcpy(h->shape, tensor->shape, (size_t)tensor->ndim * sizeof *h->shape);
+}
+
+comet_status comet_codec_compress(const comet_tensor *tensor, const comet_codec_params *params,
+                                  const comet_codec_exec *exec, void *stream, size_t capacity,
+                                  comet_codec_result *result) {
+    comet_codec_params p;
+    comet_codec_exec e;
+    if (!stream || !take_params(&p, params) || !take_exec(&e, exec))
+        return COMET_ERROR_ARGUMENT;
+    comet_status status = comet_tensor_check(tensor);
+    if (status == COMET_OK)
+        status = check_params(tensor, &p);
+    comet_isa isa = COMET_ISA_REFERENCE;
+    if (status == COMET_OK)
+        status = comet_isa_resolve(e.isa, &isa);
+    if (status != COMET_OK)
+        return status;
+    if (capacity < STREAM_HEADER_BYTES)
+        return COMET_ERROR_CAPACITY;
+    size_t workspace_bytes = workspace_of(tensor, &p, e.threads);
+    uint8_t *workspace;
+    status = workspace_take(&e, workspace_bytes, &workspace);
+    if (status != COMET_OK)
+        return status;
+
+    stream_header header;
+    header_of(tensor, &p, &header);
+    comet_codec_result local = {0};
+    codec_compress_job job = {.tensor = tensor,
+                              .params = &p,
+                              .threads = e.threads,
+                              .isa = isa,
+                              .workspace = workspace,
+                              .body = (uint8_t *)stream + STREAM_HEADER_BYTES,
+                              .body_capacity = capacity - STREAM_HEADER_BYTES,
+                              .header = &header,
+                              .result = &local};
+    status = codecs[p.codec]->compress(&job);
+    workspace_give(&e, workspace_bytes, workspace);
+    if (status != COMET_OK)
+        return status;
+    comet_stream_header_write(&header, stream);
+    local.bytes = STREAM_HEADER_BYTES + (size_t)header.body_bytes;
+    local.bound = header.bound;
+    if (result)
+        *result = local;
+    return COMET_OK;
+}
+
+static comet_status check_fit(const stream_header *h, const comet_codec_grid *grid, const comet_tensor *tensor) {
+    if (h->ndim != tensor->ndim || h->layout != tensor->layout)
+        return COMET_ERROR_MISMATCH;
+    for (int32_t d = 0; d < h->ndim; d++)
+        if (h->shape[d] != tensor->shape[d])
+            return COMET_ERROR_MISMATCH;
+    if (h->codec != COMET_CODEC_MASK && h->dtype != tensor->dtype)
+        return COMET_ERROR_MISMATCH;
+    if (!grid != !(h->flags & STREAM_GRID))
+        return COMET_ERROR_MISMATCH;
+    return COMET_OK;
+}
+
+comet_status comet_codec_decompress(const void *stream, size_t bytes, const comet_codec_grid *grid,
+                                    const comet_codec_exec *exec, const comet_tensor *tensor) {
+    comet_codec_exec e;
+    if (!stream || !take_exec(&e, exec))
+        return COMET_ERROR_ARGUMENT;
+    comet_status status = comet_tensor_check(tensor);
+    comet_isa isa = COMET_ISA_REFERENCE;
+    if (status == COMET_OK)
+        status = tensor->device.kind == COMET_CPU ? comet_isa_resolve(e.isa, &isa) : COMET_ERROR_UNSUPPORTED;
+    stream_header header;
+    if (status == COMET_OK)
+        status = comet_stream_header_read(stream, bytes, 1, &header);
+    if (status == COMET_OK)
+        status = check_fit(&header, grid, tensor);
+    if (status != COMET_OK)
+        return status;
+    const codec_vtable *codec = codecs[header.codec];
+    size_t workspace_bytes =
+        codec->decompress_workspace ? codec->decompress_workspace(tensor, grid, comet_threads_count(e.threads)) : 0;
+    uint8_t *workspace;
+    status = workspace_take(&e, workspace_bytes, &workspace);
+    if (status != COMET_OK)
+        return status;
+    codec_decompress_job job = {.header = &header,
+                                .body = (const uint8_t *)stream + STREAM_HEADER_BYTES,
+                                .body_bytes = (size_t)header.body_bytes,
+                                .grid = grid,
+                                .tensor = tensor,
+                                .threads = e.threads,
+                                .isa = isa,
+                                .workspace = workspace};
+    status = codec->decompress(&job);
+    workspace_give(&e, workspace_bytes, workspace);
+    return status;
+}
+
+comet_status comet_codec_inspect(const void *stream, size_t bytes, comet_codec_info *info) {
+    if (!stream || !info)
+        return COMET_ERROR_ARGUMENT;
+    stream_header h;
+    comet_status status = comet_stream_header_read(stream, bytes, 0, &h);
+    if (status != COMET_OK)
+        return status;
+    *info = (comet_codec_info){.codec = h.codec,
+                               .dtype = h.dtype,
+                               .layout = h.layout,
+                               .ndim = h.ndim,
+                               .count = h.count,
+                               .version = comet_read_u16((const uint8_t *)stream + 4),
+                               .bytes = STREAM_HEADER_BYTES + (size_t)h.body_bytes,
+                               .bound = h.bound,
+                               .keep_mask = !!(h.flags & STREAM_KEEP_MASK),
+                               .stochastic = !!(h.flags & STREAM_STOCHASTIC),
+                               .has_grid = !!(h.flags & STREAM_GRID),
+                               .has_checksum = !!(h.flags & STREAM_CHECKSUM),
+                               .parameter = (int32_t)h.parameter};
+    memcpy(info->shape, h.shape, sizeof h.shape);
+    const codec_vtable *codec = codecs[h.codec];
+    const uint8_t *body = (const uint8_t *)stream + STREAM_HEADER_BYTES;
+    return codec->inspect ? codec->inspect(&h, body, (size_t)h.body_bytes, info) : COMET_OK;
+}

@@ -1,0 +1,710 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The work on one tile in portable C, to be included by one file for each instruction set. That file may define any of the
+ * HAVE_ macros below before including this and give its own version of the function; what it leaves is compiled from here
+ * with its compiler flags. Everything is static. docs/format.md says what is computed.
+ */
+#ifndef COMET_CODEC_CPU_TILE_GENERIC_H
+#define COMET_CODEC_CPU_TILE_GENERIC_H
+
+#include <math.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/philox.h"
+#include "codec/cpu/tile.h"
+
+enum { COLUMN_BYTES = 32, PLANE_BYTES = 128, COLUMNS = 4, FULL_FROM = 28, PREDICTION_COST = 128 };
+enum { COLUMN_EMPTY = 0, COLUMN_SOME = 1, COLUMN_FULL = 2, COLUMN_SINGLE = 3 };
+enum { HEAD_SIGN = 1 << 4, HEAD_CLASS_SHIFT = 5, HEAD_PREDICTED = 1 << 7 };
+
+/* Sixteen planes: magnitudes first, the sign last. Narrow codes use magnitudes 0-6 and the sign. */
+enum { PLANES = 16, SIGN_PLANE = 15 };
+typedef uint8_t tile_planes[PLANES][PLANE_BYTES];
+
+/* The place in a buffer of `order` of the value with LINEAR index i. */
+static inline int place_of(tile_order order, int i) {
+    return order == TILE_LINEAR ? i : (i & ~255) | (i & 7) << 5 | (i >> 3 & 31);
+}
+
+/* ---- gather, scatter ---- */
+
+#ifndef HAVE_GATHER
+static void gather(const tile_map *map, const float *tensor, float *values) {
+    for (int i = 0; i < map->count; i++)
+        for (int k = 0; k < TILE_ROWS; k++)
+            memcpy(values + map->segments[i].at + k * TILE_ROW_VALUES, tensor + map->segments[i].first + k * map->stride,
+                   (size_t)map->segments[i].count * sizeof *values);
+}
+
+static void scatter(const tile_map *map, const float *values, float *tensor) {
+    for (int i = 0; i < map->count; i++)
+        for (int k = 0; k < TILE_ROWS; k++)
+            memcpy(tensor + map->segments[i].first + k * map->stride, values + map->segments[i].at + k * TILE_ROW_VALUES,
+                   (size_t)map->segments[i].count * sizeof *values);
+}
+#endif
+
+/* ---- survey ---- */
+
+/* Sums are in fp32 unless a value is so large or small that its square would leave the range of fp32. */
+#define SURVEY_LEAST 0x2b800000u /* 2^-40 */
+#define SURVEY_MOST 0x53800000u  /* 2^40 */
+
+static inline int survey_is_plain(uint32_t magnitude) {
+    return magnitude == 0 || (magnitude >= SURVEY_LEAST && magnitude <= SURVEY_MOST);
+}
+
+/* The sums' fixed order: over k from 0 to 3, then pairs of m at distance 4, 2, 1, then pairs of lanes at 16, 8, 4, 2, 1. */
+#define DEFINE_TREE(name, type)                                                                                        \
+    static type name(type lanes[TILE_LANES][TILE_LANE_COLUMNS]) {                                                      \
+        for (int l = 0; l < TILE_LANES; l++)                                                                           \
+            for (int half = 4; half; half /= 2)                                                                        \
+                for (int m = 0; m < half; m++)                                                                         \
+                    lanes[l][m] += lanes[l][m + half];                                                                 \
+        for (int half = 16; half; half /= 2)                                                                           \
+            for (int l = 0; l < half; l++)                                                                             \
+                lanes[l][0] += lanes[l + half][0];                                                                     \
+        return lanes[0][0];                                                                                            \
+    }
+DEFINE_TREE(sum_tree_f32, float)
+DEFINE_TREE(sum_tree_f64, double)
+
+static void survey_sums_f32(const float *v, tile_order order, tile_survey *s) {
+    float a[TILE_LANES][TILE_LANE_COLUMNS], b[TILE_LANES][TILE_LANE_COLUMNS];
+    for (int j = 0; j < TILE_ROW_VALUES; j++) {
+        float abs_sum = 0.0f, square_sum = 0.0f;
+        for (int k = 0; k < TILE_ROWS; k++) {
+            float x = v[place_of(order, k * TILE_ROW_VALUES + j)];
+            abs_sum += fabsf(x);
+            square_sum = fmaf(x, x, square_sum);
+        }
+        a[j / 8][j % 8] = abs_sum;
+        b[j / 8][j % 8] = square_sum;
+    }
+    s->sum_abs = (double)sum_tree_f32(a);
+    s->sum_squares = (double)sum_tree_f32(b);
+}
+
+static void survey_sums_f64(const float *v, tile_order order, tile_survey *s) {
+    double a[TILE_LANES][TILE_LANE_COLUMNS], b[TILE_LANES][TILE_LANE_COLUMNS];
+    for (int j = 0; j < TILE_ROW_VALUES; j++) {
+        double abs_sum = 0.0, square_sum = 0.0;
+        for (int k = 0; k < TILE_ROWS; k++) {
+            float value = v[place_of(order, k * TILE_ROW_VALUES + j)];
+            double x = isfinite(value) ? (double)value : 0.0;
+            abs_sum += fabs(x);
+            square_sum += x * x; /* the product of two floats is exact */
+        }
+        a[j / 8][j % 8] = abs_sum;
+        b[j / 8][j % 8] = square_sum;
+    }
+    s->sum_abs = sum_tree_f64(a);
+    s->sum_squares = sum_tree_f64(b);
+}
+
+static void survey_values(const float *v, tile_order order, const tile_padding *padding, tile_survey *s) {
+    *s = (tile_survey){.min = INFINITY, .max = -INFINITY};
+    for (int i = 0; i < TILE_VALUES; i++) {
+        if (!padding->all_valid && !(padding->valid[i / 8] >> (i % 8) & 1))
+            continue;
+        float x = v[place_of(order, i)];
+        uint32_t magnitude = comet_bits_of(x) & 0x7fffffffu;
+        if (magnitude > s->magnitude)
+            s->magnitude = magnitude;
+        if (magnitude > 0x7f7fffffu) {
+            s->nonfinite++;
+            continue;
+        }
+        s->nonzero += magnitude != 0;
+        s->positive += x > 0.0f;
+        s->min = x < s->min ? x : s->min;
+        s->max = x > s->max ? x : s->max;
+    }
+}
+
+static void survey_generic(const float *v, tile_order order, const tile_padding *padding, tile_survey *s) {
+    survey_values(v, order, padding, s);
+    if (survey_is_plain(s->magnitude))
+        survey_sums_f32(v, order, s);
+    else
+        survey_sums_f64(v, order, s);
+}
+
+#ifndef HAVE_SURVEY
+static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s) {
+    survey_generic(v, order, padding, s);
+}
+#endif
+
+/* ---- quantise: elementwise on the buffer's order, then to LINEAR ---- */
+
+#define MAGIC 0x1.8p23f /* adding it to |v| < 2^22 rounds v to an integer, which is then in the low bits */
+
+static inline int32_t code_nearest(float x, float inverse) {
+    return (int32_t)(comet_bits_of(fmaf(x, inverse, MAGIC)) - comet_bits_of(MAGIC));
+}
+
+static inline int32_t code_stochastic(float x, float inverse, float u) {
+    return (int32_t)floorf(fmaf(x, inverse, u));
+}
+
+static inline int32_t code_keep_rise(float x, float inverse) {
+    uint32_t bits = comet_bits_of(x);
+    int32_t code = (int32_t)(fabsf(x) * inverse) + ((bits << 1) != 0);
+    return bits >> 31 ? -code : code;
+}
+
+static inline int32_t code_keep_tread(float x, float inverse) {
+    uint32_t bits = comet_bits_of(x);
+    int32_t code = code_nearest(x, inverse), least = bits >> 31 ? -1 : 1;
+    return code == 0 && (bits << 1) != 0 ? least : code;
+}
+
+static inline int32_t code_grid(float y, float inverse, const grid_channel *g) {
+    int32_t code = (int32_t)floorf((y - g->remainder) * inverse);
+    int upper = g->upper == 0 || (g->upper == 1 ? y > g->threshold : y >= g->threshold);
+    if (upper)
+        return code < g->code ? g->code : code;
+    return code >= g->code ? g->code - 1 : code;
+}
+
+/* Noise of a row of eight values m of lane l, row k. */
+static inline void noise_of(const tile_quantise *how, int lane, int k, float u[TILE_LANE_COLUMNS]) {
+    uint32_t c[4] = {(uint32_t)how->tile, (uint32_t)(how->tile >> 32), (uint32_t)(4 * lane + k), 0};
+    comet_philox(c, how->seed);
+    for (int m = 0; m < TILE_LANE_COLUMNS; m++) {
+        uint32_t r = (c[m / 2] >> (m % 2 * 16)) & 0xffffu;
+        u[m] = how->c->wide ? (float)(2 * (r >> 8) + 1) * 0x1p-9f : (float)(2 * r + 1) * 0x1p-17f;
+    }
+}
+
+static void quantise_stochastic(const float *v, tile_order order, const tile_quantise *how, int32_t *codes) {
+    for (int k = 0; k < TILE_ROWS; k++)
+        for (int l = 0; l < TILE_LANES; l++) {
+            float u[TILE_LANE_COLUMNS];
+            noise_of(how, l, k, u);
+            for (int m = 0; m < TILE_LANE_COLUMNS; m++) {
+                int at = place_of(order, k * TILE_ROW_VALUES + l * TILE_LANE_COLUMNS + m);
+                codes[at] = code_stochastic(v[at], how->c->inverse, u[m]);
+            }
+        }
+}
+
+static void quantise_values(const float *v, tile_order order, const tile_quantise *how, int32_t *codes) {
+    float inverse = how->c->inverse;
+    switch (how->c->mode) {
+    case QUANTISE_NEAREST:
+        for (int i = 0; i < TILE_VALUES; i++)
+            codes[i] = code_nearest(v[i], inverse);
+        break;
+    case QUANTISE_STOCHASTIC:
+        quantise_stochastic(v, order, how, codes);
+        break;
+    case QUANTISE_KEEP_RISE:
+        for (int i = 0; i < TILE_VALUES; i++)
+            codes[i] = code_keep_rise(v[i], inverse);
+        break;
+    case QUANTISE_KEEP_TREAD:
+        for (int i = 0; i < TILE_VALUES; i++)
+            codes[i] = code_keep_tread(v[i], inverse);
+        break;
+    case QUANTISE_GRID:
+        for (int i = 0; i < TILE_VALUES; i++)
+            codes[i] = code_grid(v[i], inverse, &how->grid[i]);
+        break;
+    }
+}
+
+static void quantise_generic(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
+    int32_t q[TILE_VALUES];
+    quantise_values(v, order, how, q);
+    if (how->c->wide)
+        for (int i = 0; i < TILE_VALUES; i++)
+            codes->wide[i] = (int16_t)q[place_of(order, i)];
+    else
+        for (int i = 0; i < TILE_VALUES; i++)
+            codes->narrow[i] = (int8_t)q[place_of(order, i)];
+}
+
+#ifndef HAVE_QUANTISE
+static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
+    quantise_generic(v, order, how, codes);
+}
+#endif
+
+/* ---- dequantise ---- */
+
+static void dequantise_values(const int32_t *q, const tile_quantise *how, float *v) {
+    float step = how->c->step, half = 0.5f * step;
+    switch (how->c->mode) {
+    case QUANTISE_NEAREST:
+    case QUANTISE_STOCHASTIC:
+    case QUANTISE_KEEP_TREAD:
+        for (int i = 0; i < TILE_VALUES; i++)
+            v[i] = (float)q[i] * step;
+        break;
+    case QUANTISE_KEEP_RISE: /* +-(2 j + 1) with j + 1 = |q| is 2 q -+ 1, and 0 for 0 */
+        for (int i = 0; i < TILE_VALUES; i++)
+            v[i] = (float)(2 * q[i] - (q[i] > 0) + (q[i] < 0)) * half;
+        break;
+    case QUANTISE_GRID:
+        for (int i = 0; i < TILE_VALUES; i++)
+            v[i] = fmaf((float)(2 * q[i] + 1), half, how->grid[i].remainder);
+        break;
+    }
+}
+
+static void dequantise_generic(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v) {
+    int32_t q[TILE_VALUES];
+    for (int i = 0; i < TILE_VALUES; i++)
+        q[place_of(order, i)] = how->c->wide ? codes->wide[i] : codes->narrow[i];
+    dequantise_values(q, how, v);
+}
+
+#ifndef HAVE_DEQUANTISE
+static void dequantise(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v) {
+    dequantise_generic(codes, order, how, v);
+}
+#endif
+
+/* ---- columns: the primitives of packing ---- */
+
+#ifndef HAVE_COLUMNS
+/* Bit l set where byte l is not 0. */
+static inline uint32_t column_ballot(const uint8_t *column) {
+    uint32_t ballot = 0;
+    for (int l = 0; l < COLUMN_BYTES; l++)
+        ballot |= (uint32_t)(column[l] != 0) << l;
+    return ballot;
+}
+
+/* The bytes marked, side by side; may write all 32. */
+static inline void column_compress(uint8_t *out, const uint8_t *column, uint32_t ballot) {
+    for (; ballot; ballot &= ballot - 1)
+        *out++ = column[__builtin_ctz(ballot)];
+}
+
+/* The inverse; bytes not marked become 0. May read 32 bytes. */
+static inline void column_expand(uint8_t *column, const uint8_t *in, uint32_t ballot) {
+    memset(column, 0, COLUMN_BYTES);
+    for (; ballot; ballot &= ballot - 1)
+        column[__builtin_ctz(ballot)] = *in++;
+}
+#endif
+
+/* ---- planes of bytes: 8 planes from 1,024 bytes, and back ---- */
+
+#ifndef HAVE_TRANSPOSE
+/* planes[b][j] has bit m of byte 8 j + m's bit b. */
+static void planes_of_bytes(const uint8_t *bytes, uint8_t (*planes)[PLANE_BYTES]) {
+    for (int j = 0; j < PLANE_BYTES; j++) {
+        uint64_t x = comet_read_u64(bytes + 8 * j);
+        for (int b = 0; b < 8; b++)
+            planes[b][j] = (uint8_t)((((x >> b) & 0x0101010101010101u) * 0x0102040810204080u) >> 56);
+    }
+}
+
+static void bytes_of_planes(const uint8_t (*planes)[PLANE_BYTES], uint8_t *bytes) {
+    for (int j = 0; j < PLANE_BYTES; j++) {
+        uint64_t x = 0;
+        for (int b = 0; b < 8; b++) {
+            uint64_t spread = (planes[b][j] * 0x8040201008040201u) >> 7 & 0x0101010101010101u;
+            /* byte m of `spread` now has bit 7 - m of the plane's byte: reverse the bytes */
+            x |= __builtin_bswap64(spread) << b;
+        }
+        comet_write_u64(bytes + 8 * j, x);
+    }
+}
+#endif
+
+/* ---- residuals ---- */
+
+static inline uint8_t fold_narrow(int8_t d) {
+    return (uint8_t)(d < 0 ? d ^ 0x7f : d);
+}
+
+static inline int8_t unfold_narrow(uint8_t f) {
+    return (int8_t)(f & 0x80 ? f ^ 0x7f : f);
+}
+
+static inline uint16_t fold_wide(int16_t d) {
+    return (uint16_t)(d < 0 ? d ^ 0x7fff : d);
+}
+
+static inline int16_t unfold_wide(uint16_t f) {
+    return (int16_t)(f & 0x8000 ? f ^ 0x7fff : f);
+}
+
+/*
+ * For each width: the folded residuals both ways with padding cleared, their 1 bits counted, and the inverse of prediction.
+ * A lane's first code has residual 0 and is kept apart (chained: lane 0's alone).
+ */
+#define DEFINE_RESIDUALS(width, code, folded, popcount)                                                                \
+    static inline code predicted_##width(const code *q, int i, int chained) {                                          \
+        if (i >= TILE_ROW_VALUES)                                                                                      \
+            return q[i - TILE_ROW_VALUES];                                                                             \
+        int alone = chained ? i == 0 : i % TILE_LANE_COLUMNS == 0;                                                     \
+        return alone ? q[i] : q[i - 1];                                                                                \
+    }                                                                                                                  \
+    static void fold_direct_##width(const code *q, folded *f) {                                                        \
+        for (int i = 0; i < TILE_VALUES; i++)                                                                          \
+            f[i] = fold_##width(q[i]);                                                                                 \
+    }                                                                                                                  \
+    static void fold_predicted_##width(const code *q, int chained, folded *f) {                                        \
+        for (int i = 0; i < TILE_VALUES; i++)                                                                          \
+            f[i] = fold_##width((code)(q[i] - predicted_##width(q, i, chained)));                                      \
+    }                                                                                                                  \
+    static void clear_padding_##width(const tile_padding *padding, folded *f) {                                        \
+        for (int i = 0; i < TILE_VALUES; i++)                                                                          \
+            if (!(padding->valid[i / 8] >> (i % 8) & 1))                                                               \
+                f[i] = 0;                                                                                              \
+    }                                                                                                                  \
+    static int count_bits_##width(const folded *f) {                                                                   \
+        int bits = 0;                                                                                                  \
+        for (int i = 0; i < TILE_VALUES; i++)                                                                          \
+            bits += __builtin_popcount(f[i]);                                                                          \
+        return bits;                                                                                                   \
+    }                                                                                                                  \
+    /* q holds residuals and, where a first belongs, the first. */                                                     \
+    static void unpredict_##width(code *q, int chained) {                                                              \
+        for (int i = 1; i < TILE_ROW_VALUES; i++)                                                                      \
+            if (chained || i % TILE_LANE_COLUMNS != 0)                                                                 \
+                q[i] = (code)(q[i] + q[i - 1]);                                                                        \
+        for (int i = TILE_ROW_VALUES; i < TILE_VALUES; i++)                                                            \
+            q[i] = (code)(q[i] + q[i - TILE_ROW_VALUES]);                                                              \
+    }
+
+DEFINE_RESIDUALS(wide, int16_t, uint16_t, __builtin_popcount)
+#ifndef HAVE_RESIDUALS_NARROW
+DEFINE_RESIDUALS(narrow, int8_t, uint8_t, __builtin_popcount)
+
+/* The folded residuals to store; returns 1 if they are predicted. */
+static int residuals_narrow(const int8_t *q, int chained, const tile_padding *padding, uint8_t *f) {
+    uint8_t other[TILE_VALUES];
+    fold_direct_narrow(q, f);
+    fold_predicted_narrow(q, chained, other);
+    if (!padding->all_valid) {
+        clear_padding_narrow(padding, f);
+        clear_padding_narrow(padding, other);
+    }
+    if (count_bits_narrow(other) + PREDICTION_COST >= count_bits_narrow(f))
+        return 0;
+    memcpy(f, other, sizeof other);
+    return 1;
+}
+
+/* Unfolds, and undoes prediction with the firsts put in where they belong (NULL: not predicted). */
+static void codes_of_residuals_narrow(const uint8_t *f, const int16_t *firsts, int chained, int8_t *q) {
+    for (int i = 0; i < TILE_VALUES; i++)
+        q[i] = unfold_narrow(f[i]);
+    if (!firsts)
+        return;
+    for (int l = 0; l < (chained ? 1 : TILE_LANES); l++)
+        q[l * TILE_LANE_COLUMNS] = (int8_t)firsts[l];
+    unpredict_narrow(q, chained);
+}
+#endif
+
+static int residuals_wide(const int16_t *q, int chained, const tile_padding *padding, uint16_t *f) {
+    uint16_t other[TILE_VALUES];
+    fold_direct_wide(q, f);
+    fold_predicted_wide(q, chained, other);
+    if (!padding->all_valid) {
+        clear_padding_wide(padding, f);
+        clear_padding_wide(padding, other);
+    }
+    if (count_bits_wide(other) + PREDICTION_COST >= count_bits_wide(f))
+        return 0;
+    memcpy(f, other, sizeof other);
+    return 1;
+}
+
+static void codes_of_residuals_wide(const uint16_t *f, const int16_t *firsts, int chained, int16_t *q) {
+    for (int i = 0; i < TILE_VALUES; i++)
+        q[i] = unfold_wide(f[i]);
+    if (!firsts)
+        return;
+    for (int l = 0; l < (chained ? 1 : TILE_LANES); l++)
+        q[l * TILE_LANE_COLUMNS] = firsts[l];
+    unpredict_wide(q, chained);
+}
+
+/* ---- firsts ---- */
+
+/* Codes q(0, l, 0); padding has code 0 already. */
+static uint8_t *write_firsts(const tile_codes *codes, int wide, int chained, uint8_t *out) {
+    if (chained) {
+        memcpy(out, codes, wide ? 2 : 1);
+        return out + (wide ? 2 : 1);
+    }
+    uint32_t planes[PLANES] = {0}, any = 0;
+    for (int l = 0; l < TILE_LANES; l++) {
+        int16_t code = wide ? codes->wide[l * TILE_LANE_COLUMNS] : codes->narrow[l * TILE_LANE_COLUMNS];
+        uint32_t f = fold_wide(code);
+        any |= f;
+        for (int b = 0; b < PLANES; b++)
+            planes[b] |= (f >> b & 1u) << l;
+    }
+    unsigned n = comet_bit_width(any & 0x7fffu), sign = any >> SIGN_PLANE;
+    *out++ = (uint8_t)(n | (sign ? HEAD_SIGN : 0));
+    memcpy(out, planes, 4 * n);
+    out += 4 * n;
+    if (sign) {
+        comet_write_u32(out, planes[SIGN_PLANE]);
+        out += 4;
+    }
+    return out;
+}
+
+/* Returns what lies behind the firsts, NULL if they do not fit. */
+static const uint8_t *read_firsts(const uint8_t *in, const uint8_t *end, int wide, int chained, int16_t *firsts) {
+    if (chained) {
+        if (end - in < (wide ? 2 : 1))
+            return NULL;
+        firsts[0] = wide ? (int16_t)comet_read_u16(in) : (int8_t)*in;
+        return in + (wide ? 2 : 1);
+    }
+    if (end - in < 1)
+        return NULL;
+    int n = *in & 15, sign = !!(*in & HEAD_SIGN);
+    if (*in++ >> 5 || (!wide && n > 7) || end - in < 4 * (n + sign))
+        return NULL;
+    uint16_t folded[TILE_LANES] = {0};
+    for (int p = 0; p < n + sign; p++, in += 4)
+        for (int l = 0; l < TILE_LANES; l++)
+            folded[l] |= (uint16_t)((comet_read_u32(in) >> l & 1u) << (p == n ? SIGN_PLANE : p));
+    for (int l = 0; l < TILE_LANES; l++)
+        firsts[l] = unfold_wide(folded[l]);
+    return in;
+}
+
+/* ---- pack ---- */
+
+/* The planes of a tile that are there, in the order of the format. */
+typedef struct plane_list {
+    const uint8_t *plane[PLANES];
+    int n, sign; /* magnitude planes, and whether the sign's is there */
+} plane_list;
+
+static inline int is_single_bit(const uint8_t *column, uint32_t ballot) {
+    unsigned byte = column[__builtin_ctz(ballot)];
+    return (ballot & (ballot - 1)) == 0 && (byte & (byte - 1)) == 0;
+}
+
+static inline int flag_of(const uint8_t *column, uint32_t ballot) {
+    if (ballot == 0)
+        return COLUMN_EMPTY;
+    if (is_single_bit(column, ballot))
+        return COLUMN_SINGLE;
+    return __builtin_popcount(ballot) >= FULL_FROM ? COLUMN_FULL : COLUMN_SOME;
+}
+
+/* Writes one column's data; returns what lies behind it. */
+static inline uint8_t *pack_column(uint8_t *out, const uint8_t *column, uint32_t ballot, int flag) {
+    switch (flag) {
+    case COLUMN_SOME:
+        column_compress(out, column, ballot);
+        return out + __builtin_popcount(ballot);
+    case COLUMN_FULL:
+        memcpy(out, column, COLUMN_BYTES);
+        return out + COLUMN_BYTES;
+    case COLUMN_SINGLE:
+        *out = (uint8_t)(8 * __builtin_ctz(ballot) + __builtin_ctz(column[__builtin_ctz(ballot)]));
+        return out + 1;
+    default:
+        return out;
+    }
+}
+
+#ifndef HAVE_PACK
+/* Ballots and data of the planes at `out`, flags at `flags`; returns what lies behind. */
+static uint8_t *pack_columns(const plane_list *list, uint8_t *flags, uint8_t *out) {
+    uint32_t ballots[PLANES][COLUMNS];
+    int planes = list->n + list->sign;
+    for (int p = 0; p < planes; p++) {
+        flags[p] = 0;
+        for (int k = 0; k < COLUMNS; k++) {
+            const uint8_t *column = list->plane[p] + k * COLUMN_BYTES;
+            ballots[p][k] = column_ballot(column);
+            int flag = flag_of(column, ballots[p][k]);
+            flags[p] |= (uint8_t)(flag << 2 * k);
+            if (flag == COLUMN_SOME) {
+                comet_write_u32(out, ballots[p][k]);
+                out += 4;
+            }
+        }
+    }
+    for (int p = 0; p < planes; p++)
+        for (int k = 0; k < COLUMNS; k++)
+            out = pack_column(out, list->plane[p] + k * COLUMN_BYTES, ballots[p][k], flags[p] >> 2 * k & 3);
+    return out;
+}
+#endif
+
+static uint32_t bits_used_bytes(const uint8_t *bytes) {
+    uint64_t any = 0;
+    for (int i = 0; i < TILE_VALUES; i += 8)
+        any |= comet_read_u64(bytes + i);
+    any |= any >> 32;
+    any |= any >> 16;
+    return (uint32_t)(any | any >> 8) & 0xffu;
+}
+
+static void split_wide(const uint16_t *f, uint8_t *low, uint8_t *high) {
+    for (int i = 0; i < TILE_VALUES; i++) {
+        low[i] = (uint8_t)f[i];
+        high[i] = (uint8_t)(f[i] >> 8);
+    }
+}
+
+static int encode_generic(const tile_codes *codes, int wide, int chained, unsigned class_index,
+                          const tile_padding *padding, uint8_t *out, int *predicted) {
+    _Alignas(64) tile_planes planes;
+    _Alignas(64) uint8_t low[TILE_VALUES], high[TILE_VALUES];
+    uint32_t used;
+    if (wide) {
+        uint16_t folded[TILE_VALUES];
+        *predicted = residuals_wide(codes->wide, chained, padding, folded);
+        split_wide(folded, low, high);
+        used = bits_used_bytes(low) | bits_used_bytes(high) << 8;
+        planes_of_bytes(low, planes);
+        planes_of_bytes(high, planes + 8);
+    } else {
+        *predicted = residuals_narrow(codes->narrow, chained, padding, low);
+        used = bits_used_bytes(low);
+        planes_of_bytes(low, planes);
+        used = (used & 0x7fu) | (used & 0x80u) << 8;
+    }
+    if (used == 0 && !*predicted && class_index == 0)
+        return 0;
+    plane_list list = {.n = (int)comet_bit_width(used & 0x7fffu), .sign = (int)(used >> SIGN_PLANE)};
+    for (int p = 0; p < list.n; p++)
+        list.plane[p] = planes[p];
+    if (list.sign)
+        list.plane[list.n] = planes[wide ? SIGN_PLANE : 7];
+    out[0] = (uint8_t)((unsigned)list.n | (list.sign ? HEAD_SIGN : 0u) | class_index << HEAD_CLASS_SHIFT |
+                       (*predicted ? HEAD_PREDICTED : 0u));
+    uint8_t *flags = out + 1, *next = flags + list.n + list.sign;
+    if (*predicted)
+        next = write_firsts(codes, wide, chained, next);
+    return (int)(pack_columns(&list, flags, next) - out);
+}
+
+/* ---- unpack ---- */
+
+/* The bytes of data behind the ballots that the flags and ballots ask for. */
+static int data_bytes(const uint8_t *flags, int planes, const uint8_t *ballots) {
+    int bytes = 0;
+    for (int c = 0; c < planes * COLUMNS; c++) {
+        switch (flags[c / COLUMNS] >> 2 * (c % COLUMNS) & 3) {
+        case COLUMN_SOME:
+            bytes += __builtin_popcount(comet_read_u32(ballots));
+            ballots += 4;
+            break;
+        case COLUMN_FULL:
+            bytes += COLUMN_BYTES;
+            break;
+        case COLUMN_SINGLE:
+            bytes++;
+            break;
+        default:
+            break;
+        }
+    }
+    return bytes;
+}
+
+static int count_ballots(const uint8_t *flags, int planes) {
+    int ballots = 0;
+    for (int p = 0; p < planes; p++)
+        ballots += __builtin_popcount(flags[p] & ~(flags[p] >> 1) & 0x55u);
+    return ballots;
+}
+
+static inline const uint8_t *unpack_column(uint8_t *column, const uint8_t *in, uint32_t ballot, int flag) {
+    switch (flag) {
+    case COLUMN_SOME:
+        column_expand(column, in, ballot);
+        return in + __builtin_popcount(ballot);
+    case COLUMN_FULL:
+        memcpy(column, in, COLUMN_BYTES);
+        return in + COLUMN_BYTES;
+    case COLUMN_SINGLE:
+        memset(column, 0, COLUMN_BYTES);
+        column[*in / 8] = (uint8_t)(1u << *in % 8);
+        return in + 1;
+    default:
+        memset(column, 0, COLUMN_BYTES);
+        return in;
+    }
+}
+
+#ifndef HAVE_UNPACK
+/* The columns of the planes, all sizes checked before. */
+static void unpack_columns(const uint8_t *flags, int planes, const uint8_t *ballots, const uint8_t *data,
+                           uint8_t *const *plane) {
+    for (int p = 0; p < planes; p++)
+        for (int k = 0; k < COLUMNS; k++) {
+            int flag = flags[p] >> 2 * k & 3;
+            uint32_t ballot = flag == COLUMN_SOME ? comet_read_u32(ballots) : 0;
+            ballots += flag == COLUMN_SOME ? 4 : 0;
+            data = unpack_column(plane[p] + k * COLUMN_BYTES, data, ballot, flag);
+        }
+}
+#endif
+
+static void codes_of_planes(const tile_planes planes, int wide, const int16_t *firsts, int chained, tile_codes *codes) {
+    _Alignas(64) uint8_t low[TILE_VALUES], high[TILE_VALUES];
+    bytes_of_planes(planes, low);
+    if (!wide) {
+        codes_of_residuals_narrow(low, firsts, chained, codes->narrow);
+        return;
+    }
+    uint16_t folded[TILE_VALUES];
+    bytes_of_planes(planes + 8, high);
+    for (int i = 0; i < TILE_VALUES; i++)
+        folded[i] = (uint16_t)(low[i] | high[i] << 8);
+    codes_of_residuals_wide(folded, firsts, chained, codes->wide);
+}
+
+static int decode_generic(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QUANTISER_CLASSES], int chained,
+                          tile_codes *codes, unsigned *class_index) {
+    _Alignas(64) tile_planes planes;
+    const uint8_t *end = tile + bytes;
+    unsigned head = tile[0];
+    int n = (int)(head & 15u), sign = !!(head & HEAD_SIGN), predicted = !!(head & HEAD_PREDICTED);
+    *class_index = head >> HEAD_CLASS_SHIFT & 3u;
+    int wide = class_is_wide[*class_index];
+    if ((!wide && n > 7) || bytes < 1 + n + sign)
+        return 0;
+    const uint8_t *flags = tile + 1, *next = flags + n + sign;
+    int16_t firsts[TILE_LANES];
+    if (predicted && !(next = read_firsts(next, end, wide, chained, firsts)))
+        return 0;
+    int ballots = 4 * count_ballots(flags, n + sign);
+    if (end - next < ballots || end - next - ballots != data_bytes(flags, n + sign, next))
+        return 0;
+    int sign_at = wide ? SIGN_PLANE : 7;
+    uint8_t *list[PLANES];
+    for (int p = 0; p < n; p++)
+        list[p] = planes[p];
+    for (int p = n; p < sign_at + !sign; p++)
+        memset(planes[p], 0, PLANE_BYTES);
+    if (sign)
+        list[n] = planes[sign_at];
+    unpack_columns(flags, n + sign, next, next + ballots, list);
+    codes_of_planes((const uint8_t(*)[PLANE_BYTES])planes, wide, predicted ? firsts : NULL, chained, codes);
+    return 1;
+}
+
+#define DEFINE_TILE_KERNELS(name)                                                                                      \
+    const tile_kernels name = {.gather = gather,                                                                       \
+                               .scatter = scatter,                                                                     \
+                               .survey = survey,                                                                       \
+                               .quantise = quantise,                                                                   \
+                               .encode = encode_generic,                                                               \
+                               .decode = decode_generic,                                                               \
+                               .dequantise = dequantise}
+
+#endif

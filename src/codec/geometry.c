@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec/geometry.h"
+
+#include "base/bits.h"
+#include "base/tensor_check.h"
+
+/* A shorter row leaves neighbours in a lane that are not neighbours in the map; fewer rows leave bands half empty. */
+enum { LEAST_ROW = 8, LEAST_ROWS = 16, LEAST_POSITIONS = 32 };
+
+static tile_geometry make(int64_t count, int64_t channels, int64_t row) {
+    tile_geometry g = {.channels = channels, .row = row, .positions = count / channels};
+    int64_t bands = comet_div_up(g.positions, TILE_ROWS * row);
+    g.columns = bands * row;
+    g.tiles = comet_div_up(comet_div_up(g.columns, TILE_LANE_COLUMNS) * channels, TILE_LANES);
+    return g;
+}
+
+tile_geometry comet_geometry_of(comet_layout layout, int32_t ndim, const int64_t *shape) {
+    int64_t count = 1;
+    for (int32_t d = 0; d < ndim; d++)
+        count *= shape[d];
+    if (count == 0)
+        return make(0, 1, LEAST_ROW);
+    int32_t channel_dims = layout == COMET_NHWC && ndim >= 1 && count / shape[ndim - 1] >= LEAST_POSITIONS;
+    if (layout == COMET_NHWC && !channel_dims)
+        return make(count, 1, LEAST_ROW);
+    int64_t channels = channel_dims ? shape[ndim - 1] : 1;
+    int32_t row_dim = ndim - 1 - channel_dims;
+    int64_t row = LEAST_ROW;
+    if (layout != COMET_FLAT && row_dim >= 0 && shape[row_dim] >= LEAST_ROW &&
+        count / channels / shape[row_dim] >= LEAST_ROWS)
+        row = shape[row_dim];
+    return make(count, channels, row);
+}
+
+int comet_geometry_make(int64_t count, uint64_t channels, uint64_t row, tile_geometry *geometry) {
+    if (channels < 1 || channels > (uint64_t)COMET_MAX_COUNT || row < LEAST_ROW || row > (uint64_t)COMET_MAX_COUNT)
+        return 0;
+    if (count % (int64_t)channels != 0 || (row > LEAST_ROW && (int64_t)row > count / (int64_t)channels))
+        return 0;
+    *geometry = make(count, (int64_t)channels, (int64_t)row);
+    return 1;
+}
+
+static void map_linear(const tile_geometry *g, int64_t tile, tile_map *map) {
+    int64_t start = tile * TILE_ROW_VALUES, end = comet_min_i64(start + TILE_ROW_VALUES, g->columns);
+    int64_t band = start / g->row, p = start % g->row;
+    for (int64_t column = start; column < end; band++, p = 0) {
+        int64_t length = comet_min_i64(g->row - p, end - column);
+        map->segments[map->count++] = (tile_segment){
+            .first = band * TILE_ROWS * g->row + p, .at = (int32_t)(column - start), .count = (int32_t)length};
+        column += length;
+    }
+}
+
+/* The segments of one group of eight columns that starts at (band, p), for the channels c .. of lanes from `lane` on. */
+static void map_group(const tile_geometry *g, int64_t column, int64_t c, int lane, int length, tile_map *map) {
+    int64_t band = column / g->row, p = column % g->row;
+    for (int m = 0; m < TILE_LANE_COLUMNS && column + m < g->columns; m++) {
+        map->segments[map->count++] = (tile_segment){.first = (band * TILE_ROWS * g->row + p) * g->channels + c,
+                                                     .at = m * TILE_LANES + lane,
+                                                     .count = length};
+        if (++p == g->row) {
+            p = 0;
+            band++;
+        }
+    }
+}
+
+static void map_interleaved(const tile_geometry *g, int64_t tile, tile_map *map) {
+    int64_t start = tile * TILE_LANES, group = start / g->channels, channel = start % g->channels;
+    for (int lane = 0; lane < TILE_LANES && group * TILE_LANE_COLUMNS < g->columns; group++, channel = 0) {
+        int length = (int)comet_min_i64(g->channels - channel, TILE_LANES - lane);
+        map_group(g, group * TILE_LANE_COLUMNS, channel, lane, length, map);
+        lane += length;
+    }
+}
+
+static int32_t count_valid(const tile_geometry *g, const tile_map *map) {
+    int32_t columns = 0, valid = 0;
+    for (int i = 0; i < map->count; i++)
+        columns += map->segments[i].count;
+    /* Segments ascend, so if the last one's last row is inside, all are. */
+    const tile_segment *last = &map->segments[map->count - 1];
+    if (map->count && comet_segment_valid(g, last, last->first + (TILE_ROWS - 1) * map->stride) == last->count)
+        return columns * TILE_ROWS;
+    for (int i = 0; i < map->count; i++)
+        for (int k = 0; k < TILE_ROWS; k++)
+            valid += comet_segment_valid(g, &map->segments[i], map->segments[i].first + k * map->stride);
+    return valid;
+}
+
+void comet_geometry_map(const tile_geometry *g, int64_t tile, tile_map *map) {
+    map->stride = g->row * g->channels;
+    map->count = 0;
+    if (comet_geometry_order(g) == TILE_LINEAR)
+        map_linear(g, tile, map);
+    else
+        map_interleaved(g, tile, map);
+    map->valid = count_valid(g, map);
+}
+
+int64_t comet_geometry_first_channel(const tile_geometry *g, int64_t tile) {
+    return tile * TILE_LANES % g->channels;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec/isa.h"
+
+#if defined(COMET_X86_64)
+static int has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+           __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+}
+
+static int has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
+           __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avx512vpopcntdq") &&
+           __builtin_cpu_supports("gfni");
+}
+#else
+static int has_avx2(void) {
+    return 0;
+}
+
+static int has_avx512(void) {
+    return 0;
+}
+#endif
+
+int comet_isa_supported(comet_isa isa) {
+    switch (isa) {
+    case COMET_ISA_AUTO:
+    case COMET_ISA_REFERENCE:
+        return 1;
+    case COMET_ISA_AVX2:
+        return has_avx2();
+    case COMET_ISA_AVX512:
+        return has_avx512();
+    }
+    return 0;
+}
+
+comet_status comet_isa_resolve(comet_isa wanted, comet_isa *isa) {
+    if ((unsigned)wanted > COMET_ISA_AVX512)
+        return COMET_ERROR_ARGUMENT;
+    if (!comet_isa_supported(wanted))
+        return COMET_ERROR_UNSUPPORTED;
+    *isa = wanted;
+    if (wanted == COMET_ISA_AUTO)
+        *isa = has_avx512() ? COMET_ISA_AVX512 : has_avx2() ? COMET_ISA_AVX2 : COMET_ISA_REFERENCE;
+    return COMET_OK;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec/tile_io.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/access.h"
+#include "base/bits.h"
+
+static const float largest_f16 = 65504.0f;
+
+/* The product of the extents behind the channel dimension. */
+static int64_t channel_stride_of(const comet_tensor *t) {
+    if (t->layout != COMET_NCHW || t->ndim < 3)
+        return 1;
+    int64_t stride = 1;
+    for (int32_t d = 2; d < t->ndim; d++)
+        stride *= t->shape[d];
+    return stride ? stride : 1;
+}
+
+void comet_tile_io_init(tile_io *io, const comet_tensor *tensor, const tile_geometry *geometry,
+                        const tile_kernels *kernels, const comet_codec_grid *grid) {
+    *io = (tile_io){.tensor = tensor,
+                    .geometry = *geometry,
+                    .kernels = kernels,
+                    .grid = grid,
+                    .contiguous = comet_tensor_is_contiguous(tensor),
+                    .channel_stride = channel_stride_of(tensor)};
+}
+
+/* A row of a segment: where it lies in the tensor and the buffer, and how much of it is not padding. */
+typedef struct segment_row {
+    int64_t first;
+    int at, count;
+} segment_row;
+
+static inline segment_row row_of(const tile_io *io, const tile_map *map, int segment, int k) {
+    const tile_segment *s = &map->segments[segment];
+    int64_t first = s->first + k * map->stride;
+    return (segment_row){first, s->at + k * TILE_ROW_VALUES, comet_segment_valid(&io->geometry, s, first)};
+}
+
+static void load_row(const tile_io *io, segment_row r, float *values) {
+    const comet_tensor *t = io->tensor;
+    size_t size = comet_dtype_size(t->dtype);
+    if (r.count == 0)
+        return;
+    if (io->contiguous)
+        comet_convert_to_f32(t->dtype, (const char *)t->data + r.first * (int64_t)size, r.count, values + r.at);
+    else
+        comet_access_load(t, r.first, r.count, values + r.at);
+}
+
+static inline int64_t channel_of(const tile_io *io, int64_t index) {
+    return index / io->channel_stride % io->grid->channels;
+}
+
+void comet_tile_channels(const tile_io *io, const tile_map *map, int32_t channels[TILE_VALUES]) {
+    memset(channels, 0, TILE_VALUES * sizeof *channels);
+    for (int s = 0; s < map->count; s++)
+        for (int k = 0; k < TILE_ROWS; k++) {
+            segment_row r = row_of(io, map, s, k);
+            for (int i = 0; i < r.count; i++)
+                channels[r.at + i] = (int32_t)channel_of(io, r.first + i);
+        }
+}
+
+static void apply_scale_and_shift(const tile_io *io, const tile_map *map, float *values) {
+    int32_t channels[TILE_VALUES];
+    comet_tile_channels(io, map, channels);
+    const float *scale = io->grid->scale, *shift = io->grid->shift;
+    for (int i = 0; i < TILE_VALUES; i++)
+        values[i] = fmaf(scale ? scale[channels[i]] : 1.0f, values[i], shift ? shift[channels[i]] : 0.0f);
+}
+
+static void clear_padding(const tile_io *io, const tile_map *map, float *values) {
+    tile_padding padding;
+    tile_order order = comet_geometry_order(&io->geometry);
+    comet_tile_padding(io, map, &padding);
+    for (int place = 0; place < TILE_VALUES; place++) {
+        int i = comet_tile_linear_of(order, place);
+        if (!(padding.valid[i / 8] >> i % 8 & 1))
+            values[place] = 0.0f;
+    }
+}
+
+void comet_tile_load(const tile_io *io, const tile_map *map, float *values) {
+    int full = map->valid == TILE_VALUES;
+    if (full && io->contiguous && io->tensor->dtype == COMET_F32) {
+        io->kernels->gather(map, io->tensor->data, values);
+    } else {
+        if (!full)
+            memset(values, 0, TILE_VALUES * sizeof *values);
+        for (int s = 0; s < map->count; s++)
+            for (int k = 0; k < TILE_ROWS; k++)
+                load_row(io, row_of(io, map, s, k), values);
+    }
+    if (io->grid && (io->grid->scale || io->grid->shift)) {
+        apply_scale_and_shift(io, map, values);
+        if (!full)
+            clear_padding(io, map, values);
+    }
+}
+
+/* Only fp16 and u8 can be decoded out of their range: everything else that large is stored exactly. */
+static void clamp(comet_dtype dtype, const float *values, int count, float *clamped) {
+    float most = dtype == COMET_F16 ? largest_f16 : 255.0f, least = dtype == COMET_F16 ? -largest_f16 : 0.0f;
+    for (int i = 0; i < count; i++)
+        clamped[i] = values[i] > most ? most : values[i] < least ? least : values[i];
+}
+
+static void store_row(const tile_io *io, segment_row r, const float *values) {
+    const comet_tensor *t = io->tensor;
+    size_t size = comet_dtype_size(t->dtype);
+    float clamped[TILE_ROW_VALUES];
+    const float *from = values + r.at;
+    if (r.count == 0)
+        return;
+    if (t->dtype == COMET_F16 || t->dtype == COMET_U8) {
+        clamp(t->dtype, from, r.count, clamped);
+        from = clamped;
+    }
+    if (io->contiguous)
+        comet_convert_of_f32(t->dtype, from, r.count, (char *)t->data + r.first * (int64_t)size);
+    else
+        comet_access_store(t, r.first, r.count, from);
+}
+
+void comet_tile_store(const tile_io *io, const tile_map *map, const float *values) {
+    if (map->valid == TILE_VALUES && io->contiguous && io->tensor->dtype == COMET_F32) {
+        io->kernels->scatter(map, values, io->tensor->data);
+        return;
+    }
+    for (int s = 0; s < map->count; s++)
+        for (int k = 0; k < TILE_ROWS; k++)
+            store_row(io, row_of(io, map, s, k), values);
+}
+
+/* Copies patterns between a buffer in the geometry's order and one in LINEAR order. */
+static void permute(tile_order order, size_t size, const char *from, char *to, int to_linear) {
+    for (int place = 0; place < TILE_VALUES; place++) {
+        size_t linear = (size_t)comet_tile_linear_of(order, place) * size, own = (size_t)place * size;
+        memcpy(to + (to_linear ? linear : own), from + (to_linear ? own : linear), size);
+    }
+}
+
+void comet_tile_load_patterns(const tile_io *io, const tile_map *map, void *patterns) {
+    float buffer[TILE_VALUES];
+    tile_order order = comet_geometry_order(&io->geometry);
+    char *to = order == TILE_LINEAR ? patterns : (void *)buffer;
+    size_t size = io->grid ? sizeof(float) : comet_dtype_size(io->tensor->dtype);
+    if (io->grid || (io->tensor->dtype == COMET_F32 && map->valid == TILE_VALUES)) {
+        comet_tile_load(io, map, (float *)(void *)to);
+    } else {
+        memset(to, 0, TILE_VALUES * size);
+        for (int s = 0; s < map->count; s++)
+            for (int k = 0; k < TILE_ROWS; k++) {
+                segment_row r = row_of(io, map, s, k);
+                comet_access_load_bits(io->tensor, r.first, r.count, to + (size_t)r.at * size);
+            }
+    }
+    if (order != TILE_LINEAR)
+        permute(order, size, (const char *)buffer, patterns, 1);
+}
+
+void comet_tile_store_patterns(const tile_io *io, const tile_map *map, const void *patterns) {
+    float buffer[TILE_VALUES];
+    tile_order order = comet_geometry_order(&io->geometry);
+    size_t size = comet_dtype_size(io->tensor->dtype);
+    const char *from = patterns;
+    if (order != TILE_LINEAR) {
+        permute(order, size, patterns, (char *)buffer, 0);
+        from = (const char *)buffer;
+    }
+    for (int s = 0; s < map->count; s++)
+        for (int k = 0; k < TILE_ROWS; k++) {
+            segment_row r = row_of(io, map, s, k);
+            comet_access_store_bits(io->tensor, r.first, r.count, from + (size_t)r.at * size);
+        }
+}
+
+void comet_tile_padding(const tile_io *io, const tile_map *map, tile_padding *padding) {
+    padding->all_valid = map->valid == TILE_VALUES;
+    if (padding->all_valid)
+        return;
+    tile_order order = comet_geometry_order(&io->geometry);
+    memset(padding->valid, 0, sizeof padding->valid);
+    for (int s = 0; s < map->count; s++)
+        for (int k = 0; k < TILE_ROWS; k++) {
+            segment_row r = row_of(io, map, s, k);
+            for (int i = 0; i < r.count; i++) {
+                int linear = comet_tile_linear_of(order, r.at + i);
+                padding->valid[linear / 8] |= (uint8_t)(1u << linear % 8);
+            }
+        }
+}
