@@ -92,31 +92,30 @@ static int encode_codes(const compress_call *call, int64_t tile, const tile_map 
 }
 
 /* The tile's bytes at `out` (TILE_EXACT_MAX + TILE_ENCODE_SLACK); returns how many. */
-static int encode_tile(compress_call *call, worker_state *worker, int64_t tile, uint8_t *out, int *kind) {
+static int encode_tile(compress_call *call, worker_state *worker, int64_t tile, const tile_map *map, uint8_t *out,
+                       int *kind) {
     _Alignas(64) float values[TILE_VALUES];
-    tile_map map;
     tile_padding padding;
     tile_survey survey;
-    comet_geometry_map(&call->io.geometry, tile, &map);
-    comet_tile_load(&call->io, &map, values);
-    comet_tile_padding(&call->io, &map, &padding);
+    comet_tile_load(&call->io, map, values);
+    comet_tile_padding(&call->io, map, &padding);
     call->io.kernels->survey(values, comet_geometry_order(&call->io.geometry), &padding, &survey);
     if (call->grid.grid)
-        survey.positive = comet_eb_grid_count_on(&call->grid, &call->io, &map, values);
+        survey.positive = comet_eb_grid_count_on(&call->grid, &call->io, map, values);
     comet_stats_part_add_tile(&worker->stats, &survey);
     call->sums[tile] = (tile_sums){survey.sum_abs, survey.sum_squares};
 
     unsigned class_index = class_of(&call->quantiser, survey.magnitude);
     if (class_index < QUANTISER_CLASSES) {
-        int bytes = encode_codes(call, tile, &map, &padding, values, class_index, out);
-        if (bytes < map.valid * (int)call->value_bytes || bytes == 0) {
+        int bytes = encode_codes(call, tile, map, &padding, values, class_index, out);
+        if (bytes < map->valid * (int)call->value_bytes || bytes == 0) {
             worker->tiles_wide += call->quantiser.classes[class_index].wide;
             *kind = TILE_KIND_CODES;
             return bytes;
         }
     }
-    comet_tile_load_patterns(&call->io, &map, values);
-    int bytes = comet_exact_encode(values, call->value_bytes, map.valid, &padding, !call->grid.grid, out, kind);
+    comet_tile_load_patterns(&call->io, map, values);
+    int bytes = comet_exact_encode(values, call->value_bytes, map->valid, &padding, !call->grid.grid, out, kind);
     worker->tiles_exact += *kind != TILE_KIND_CODES;
     return bytes;
 }
@@ -126,10 +125,16 @@ static int encode_tile(compress_call *call, worker_state *worker, int64_t tile, 
 /* Encodes the chunk's tiles into the sink and fills the table, with offsets from the sink's start. */
 static comet_status encode_chunk(compress_call *call, worker_state *worker, int64_t chunk, tile_sink *sink) {
     int64_t first = chunk * CHUNK_TILES, end = comet_min_i64(first + CHUNK_TILES, call->io.geometry.tiles);
+    tile_map maps[2]; /* of this tile and of the next */
+    comet_geometry_map(&call->io.geometry, first, &maps[0]);
     for (int64_t tile = first; tile < end; tile++) {
         _Alignas(64) uint8_t scratch[TILE_EXACT_MAX + TILE_ENCODE_SLACK];
         uint8_t *entry = comet_table_entry(call->table, tile);
-        int kind, bytes = encode_tile(call, worker, tile, scratch, &kind);
+        if (tile + 1 < call->io.geometry.tiles) {
+            comet_geometry_map(&call->io.geometry, tile + 1, &maps[(tile + 1 - first) % 2]);
+            comet_tile_prefetch(&call->io, &maps[(tile + 1 - first) % 2], 0);
+        }
+        int kind, bytes = encode_tile(call, worker, tile, &maps[(tile - first) % 2], scratch, &kind);
         if (sink->capacity - sink->used < (size_t)bytes)
             return COMET_ERROR_CAPACITY;
         memcpy(sink->bytes + sink->used, scratch, (size_t)bytes);

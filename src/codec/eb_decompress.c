@@ -115,15 +115,20 @@ static int decode_exact(const decompress_call *call, const tile_map *map, const 
 static int decode_chunk(const decompress_call *call, int64_t chunk) {
     int64_t first = chunk * CHUNK_TILES, end = comet_min_i64(first + CHUNK_TILES, call->source.geometry.tiles);
     uint64_t offset = 0;
+    tile_map maps[2]; /* of this tile and of the next */
+    comet_geometry_map(&call->source.geometry, first, &maps[0]);
     for (int64_t t = first; t < end; t++) {
         const uint8_t *tile;
         int bytes, kind;
-        tile_map map;
+        const tile_map *map = &maps[(t - first) % 2];
         if (!next_tile(&call->source, t, &offset, &tile, &bytes, &kind))
             return 0;
-        comet_geometry_map(&call->source.geometry, t, &map);
-        int ok = kind == TILE_KIND_CODES ? decode_codes(call, &map, tile, bytes)
-                                         : decode_exact(call, &map, tile, bytes, kind);
+        if (t + 1 < call->source.geometry.tiles) {
+            comet_geometry_map(&call->source.geometry, t + 1, &maps[(t + 1 - first) % 2]);
+            comet_tile_prefetch(&call->io, &maps[(t + 1 - first) % 2], 1);
+        }
+        int ok = kind == TILE_KIND_CODES ? decode_codes(call, map, tile, bytes)
+                                         : decode_exact(call, map, tile, bytes, kind);
         if (!ok)
             return 0;
     }

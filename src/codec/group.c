@@ -15,7 +15,7 @@ enum {
     MAX_VALUES = 65536,
     PIECE = 1024,     /* values handled at a time, a multiple of 8 */
     PAIR_BYTES = 8,   /* minimum and range */
-    RANDOM_BLOCKS = PIECE / 8
+    DRAW = 16         /* blocks of 8 values for which random bits are drawn at a time */
 };
 
 /* Below this the range counts as 0: levels / range must not overflow. */
@@ -75,8 +75,8 @@ COMET_BODY void extend(const float *x, int64_t n, int32_t *least, int32_t *great
     int32_t lo = *least, hi = *greatest;
     for (int64_t i = 0; i < n; i++) {
         int32_t pattern = (int32_t)comet_bits_of(x[i]), order = order_of(pattern);
-        int finite = (pattern & 0x7fffffff) < 0x7f800000;
-        int32_t low = finite ? order : INT32_MAX, high = finite ? order : INT32_MIN;
+        int32_t odd = -((pattern & 0x7fffffff) >= 0x7f800000); /* all ones: not finite */
+        int32_t low = (order & ~odd) | (odd & INT32_MAX), high = (order & ~odd) | (odd & INT32_MIN);
         lo = low < lo ? low : lo;
         hi = high > hi ? high : hi;
     }
@@ -101,10 +101,10 @@ COMET_BODY void measure(const group_work *w, int64_t first, int64_t n, float *mi
         *range = width <= FLT_MAX ? width : FLT_MAX;
 }
 
-/* 16 random bits for each of 8 * RANDOM_BLOCKS values, blocks side by side so that the rounds vectorise. */
+/* 16 random bits for each of 8 * DRAW values: base/philox.h on DRAW blocks side by side, so that it vectorises. */
 COMET_BODY void draw(uint64_t seed, int64_t group, uint32_t first_block, uint16_t *bits) {
-    uint32_t c[4][RANDOM_BLOCKS];
-    for (uint32_t b = 0; b < RANDOM_BLOCKS; b++) {
+    uint32_t c[4][DRAW];
+    for (uint32_t b = 0; b < DRAW; b++) {
         c[0][b] = (uint32_t)group;
         c[1][b] = (uint32_t)(group >> 32);
         c[2][b] = first_block + b;
@@ -112,14 +112,14 @@ COMET_BODY void draw(uint64_t seed, int64_t group, uint32_t first_block, uint16_
     }
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (int b = 0; b < RANDOM_BLOCKS; b++) {
+        for (int b = 0; b < DRAW; b++) {
             uint64_t p0 = (uint64_t)0xD2511F53u * c[0][b], p1 = (uint64_t)0xCD9E8D57u * c[2][b];
             c[0][b] = (uint32_t)(p1 >> 32) ^ c[1][b] ^ k0;
             c[1][b] = (uint32_t)p1;
             c[2][b] = (uint32_t)(p0 >> 32) ^ c[3][b] ^ k1;
             c[3][b] = (uint32_t)p0;
         }
-    for (int b = 0; b < RANDOM_BLOCKS; b++)
+    for (int b = 0; b < DRAW; b++)
         for (int i = 0; i < 4; i++) {
             bits[8 * b + 2 * i] = (uint16_t)c[i][b];
             bits[8 * b + 2 * i + 1] = (uint16_t)(c[i][b] >> 16);
@@ -169,9 +169,10 @@ COMET_BODY void unpack(const uint8_t *from, int64_t bytes, unsigned bits, uint8_
             codes[2 * i + 1] = from[i] >> 4;
         }
     else
-        for (int64_t i = 0; i < bytes; i++)
-            for (int j = 0; j < 4; j++)
-                codes[4 * i + j] = from[i] >> 2 * j & 3;
+        for (int64_t i = 0; i < bytes; i++) { /* four codes at once: nibbles apart, then pairs of bits */
+            uint32_t v = (from[i] | (uint32_t)from[i] << 12) & 0x000f000fu;
+            comet_write_u32(codes + 4 * i, (v | v << 6) & 0x03030303u);
+        }
 }
 
 COMET_BODY void compress_group(const group_work *w, int64_t group) {
@@ -189,7 +190,8 @@ COMET_BODY void compress_group(const group_work *w, int64_t group) {
         const float *x = comet_view_read(&w->view, first + done, count, buffer);
         memset(codes + count / 4 * 4, 0, count % 4 ? 4 : 0); /* what fills the last byte */
         if (w->stochastic) {
-            draw(w->seed, group, (uint32_t)(done / 8), random);
+            for (int64_t i = 0; i < count; i += 8 * DRAW)
+                draw(w->seed, group, (uint32_t)((done + i) / 8), random + i);
             round_random(x, count, min, inv, levels, random, codes);
         } else {
             round_nearest(x, count, min, inv, levels, codes);

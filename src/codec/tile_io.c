@@ -41,6 +41,26 @@ static inline segment_row row_of(const tile_io *io, const tile_map *map, int seg
     return (segment_row){first, s->at + k * TILE_ROW_VALUES, comet_segment_valid(&io->geometry, s, first)};
 }
 
+static inline void prefetch_lines(const char *from, int64_t bytes, int for_write) {
+    enum { LINE = 64 };
+    for (int64_t at = 0; at < bytes; at += LINE)
+        if (for_write)
+            __builtin_prefetch(from + at, 1, 2);
+        else
+            __builtin_prefetch(from + at, 0, 2);
+}
+
+void comet_tile_prefetch(const tile_io *io, const tile_map *map, int for_write) {
+    enum { LONG_ROW = 256 }; /* bytes; shorter rows are read nearly in order, and processors see that */
+    int64_t size = (int64_t)comet_dtype_size(io->tensor->dtype);
+    if (!io->contiguous || map->valid != TILE_VALUES || map->stride * size < LONG_ROW)
+        return;
+    for (const tile_segment *s = map->segments; s < map->segments + map->count; s++)
+        for (int k = 0; k < TILE_ROWS; k++)
+            prefetch_lines((const char *)io->tensor->data + (s->first + k * map->stride) * size, s->count * size,
+                           for_write);
+}
+
 static void load_row(const tile_io *io, segment_row r, float *values) {
     const comet_tensor *t = io->tensor;
     size_t size = comet_dtype_size(t->dtype);

@@ -23,6 +23,9 @@ static inline int comet_tile_linear_of(tile_order order, int place) {
 void comet_tile_io_init(tile_io *io, const comet_tensor *tensor, const tile_geometry *geometry,
                         const tile_kernels *kernels, const comet_codec_grid *grid);
 
+/* Asks for the tile's memory, to be read (or written: for_write) soon. Rows lie too far apart for a processor to guess. */
+void comet_tile_prefetch(const tile_io *io, const tile_map *map, int for_write);
+
 /* The tile's values (with a grid: scaled and shifted) in the geometry's order; padding is 0. */
 void comet_tile_load(const tile_io *io, const tile_map *map, float *values);
 

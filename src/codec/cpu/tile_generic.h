@@ -376,7 +376,6 @@ static inline int16_t unfold_wide(uint16_t f) {
     }
 
 DEFINE_RESIDUALS(wide, int16_t, uint16_t, __builtin_popcount)
-#ifndef HAVE_RESIDUALS_NARROW
 DEFINE_RESIDUALS(narrow, int8_t, uint8_t, __builtin_popcount)
 
 /* The folded residuals to store; returns 1 if they are predicted. */
@@ -404,7 +403,6 @@ static void codes_of_residuals_narrow(const uint8_t *f, const int16_t *firsts, i
         q[l * TILE_LANE_COLUMNS] = (int8_t)firsts[l];
     unpredict_narrow(q, chained);
 }
-#endif
 
 static int residuals_wide(const int16_t *q, int chained, const tile_padding *padding, uint16_t *f) {
     uint16_t other[TILE_VALUES];
@@ -482,10 +480,11 @@ static const uint8_t *read_firsts(const uint8_t *in, const uint8_t *end, int wid
 /* ---- pack ---- */
 
 /* The planes of a tile that are there, in the order of the format. */
-typedef struct plane_list {
+struct plane_list {
     const uint8_t *plane[PLANES];
     int n, sign; /* magnitude planes, and whether the sign's is there */
-} plane_list;
+};
+typedef struct plane_list plane_list;
 
 static inline int is_single_bit(const uint8_t *column, uint32_t ballot) {
     unsigned byte = column[__builtin_ctz(ballot)];
@@ -517,7 +516,6 @@ static inline uint8_t *pack_column(uint8_t *out, const uint8_t *column, uint32_t
     }
 }
 
-#ifndef HAVE_PACK
 /* Ballots and data of the planes at `out`, flags at `flags`; returns what lies behind. */
 static uint8_t *pack_columns(const plane_list *list, uint8_t *flags, uint8_t *out) {
     uint32_t ballots[PLANES][COLUMNS];
@@ -540,7 +538,6 @@ static uint8_t *pack_columns(const plane_list *list, uint8_t *flags, uint8_t *ou
             out = pack_column(out, list->plane[p] + k * COLUMN_BYTES, ballots[p][k], flags[p] >> 2 * k & 3);
     return out;
 }
-#endif
 
 static uint32_t bits_used_bytes(const uint8_t *bytes) {
     uint64_t any = 0;
@@ -591,6 +588,13 @@ static int encode_generic(const tile_codes *codes, int wide, int chained, unsign
     return (int)(pack_columns(&list, flags, next) - out);
 }
 
+#ifndef HAVE_ENCODE
+static int encode(const tile_codes *codes, int wide, int chained, unsigned class_index, const tile_padding *padding,
+                  uint8_t *out, int *predicted) {
+    return encode_generic(codes, wide, chained, class_index, padding, out, predicted);
+}
+#endif
+
 /* ---- unpack ---- */
 
 /* The bytes of data behind the ballots that the flags and ballots ask for. */
@@ -640,7 +644,6 @@ static inline const uint8_t *unpack_column(uint8_t *column, const uint8_t *in, u
     }
 }
 
-#ifndef HAVE_UNPACK
 /* The columns of the planes, all sizes checked before. */
 static void unpack_columns(const uint8_t *flags, int planes, const uint8_t *ballots, const uint8_t *data,
                            uint8_t *const *plane) {
@@ -652,7 +655,6 @@ static void unpack_columns(const uint8_t *flags, int planes, const uint8_t *ball
             data = unpack_column(plane[p] + k * COLUMN_BYTES, data, ballot, flag);
         }
 }
-#endif
 
 static void codes_of_planes(const tile_planes planes, int wide, const int16_t *firsts, int chained, tile_codes *codes) {
     _Alignas(64) uint8_t low[TILE_VALUES], high[TILE_VALUES];
@@ -698,13 +700,20 @@ static int decode_generic(const uint8_t *tile, int bytes, const uint8_t class_is
     return 1;
 }
 
+#ifndef HAVE_DECODE
+static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QUANTISER_CLASSES], int chained,
+                  tile_codes *codes, unsigned *class_index) {
+    return decode_generic(tile, bytes, class_is_wide, chained, codes, class_index);
+}
+#endif
+
 #define DEFINE_TILE_KERNELS(name)                                                                                      \
     const tile_kernels name = {.gather = gather,                                                                       \
                                .scatter = scatter,                                                                     \
                                .survey = survey,                                                                       \
                                .quantise = quantise,                                                                   \
-                               .encode = encode_generic,                                                               \
-                               .decode = decode_generic,                                                               \
+                               .encode = encode,                                                                       \
+                               .decode = decode,                                                                       \
                                .dequantise = dequantise}
 
 #endif
