@@ -45,11 +45,12 @@ int comet_geometry_make(int64_t count, uint64_t channels, uint64_t row, tile_geo
 static void map_linear(const tile_geometry *g, int64_t tile, tile_map *map) {
     int64_t start = tile * TILE_ROW_VALUES, end = comet_min_i64(start + TILE_ROW_VALUES, g->columns);
     int64_t band = start / g->row, p = start % g->row;
-    for (int64_t column = start; column < end; band++, p = 0) {
-        int64_t length = comet_min_i64(g->row - p, end - column);
-        map->segments[map->count++] = (tile_segment){
-            .first = band * TILE_ROWS * g->row + p, .at = (int32_t)(column - start), .count = (int32_t)length};
-        column += length;
+    int64_t first = band * TILE_ROWS * g->row; /* of the band */
+    map->columns = (int32_t)(end - start);
+    for (int32_t at = 0; at < map->columns; first += TILE_ROWS * g->row, p = 0) {
+        int32_t length = (int32_t)comet_min_i64(g->row - p, map->columns - at);
+        map->segments[map->count++] = (tile_segment){.first = first + p, .at = at, .count = length};
+        at += length;
     }
 }
 
@@ -60,6 +61,7 @@ static void map_group(const tile_geometry *g, int64_t column, int64_t c, int lan
         map->segments[map->count++] = (tile_segment){.first = (band * TILE_ROWS * g->row + p) * g->channels + c,
                                                      .at = m * TILE_LANES + lane,
                                                      .count = length};
+        map->columns += length;
         if (++p == g->row) {
             p = 0;
             band++;
@@ -77,13 +79,12 @@ static void map_interleaved(const tile_geometry *g, int64_t tile, tile_map *map)
 }
 
 static int32_t count_valid(const tile_geometry *g, const tile_map *map) {
-    int32_t columns = 0, valid = 0;
-    for (int i = 0; i < map->count; i++)
-        columns += map->segments[i].count;
     /* Segments ascend, so if the last one's last row is inside, all are. */
     const tile_segment *last = &map->segments[map->count - 1];
-    if (map->count && comet_segment_valid(g, last, last->first + (TILE_ROWS - 1) * map->stride) == last->count)
-        return columns * TILE_ROWS;
+    if (map->columns == TILE_ROW_VALUES &&
+        comet_segment_valid(g, last, last->first + (TILE_ROWS - 1) * map->stride) == last->count)
+        return TILE_VALUES;
+    int32_t valid = 0;
     for (int i = 0; i < map->count; i++)
         for (int k = 0; k < TILE_ROWS; k++)
             valid += comet_segment_valid(g, &map->segments[i], map->segments[i].first + k * map->stride);
@@ -92,7 +93,7 @@ static int32_t count_valid(const tile_geometry *g, const tile_map *map) {
 
 void comet_geometry_map(const tile_geometry *g, int64_t tile, tile_map *map) {
     map->stride = g->row * g->channels;
-    map->count = 0;
+    map->count = map->columns = 0;
     if (comet_geometry_order(g) == TILE_LINEAR)
         map_linear(g, tile, map);
     else

@@ -1,5 +1,336 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tile with AVX2: tile_generic.h compiled for it. */
+/* The tile with AVX2, FMA and BMI2. What is not here is tile_generic.h compiled for AVX2. */
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define HAVE_SURVEY
+#define HAVE_QUANTISE
+#define HAVE_DEQUANTISE
+#define HAVE_COLUMNS
+#define HAVE_TRANSPOSE
+
+/* ---- columns ---- */
+
+static inline uint32_t column_ballot(const uint8_t *column) {
+    __m256i c = _mm256_loadu_si256((const __m256i *)column);
+    return ~(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(c, _mm256_setzero_si256()));
+}
+
+/* Eight bits as eight bytes of 0x00 or 0xff. */
+static inline uint64_t spread_bits(uint32_t bits) {
+    return _pdep_u64(bits & 0xffu, 0x0101010101010101u) * 0xffu;
+}
+
+static inline void column_compress(uint8_t *out, const uint8_t *column, uint32_t ballot) {
+    for (int i = 0; i < 4; i++, ballot >>= 8) {
+        uint64_t eight;
+        memcpy(&eight, column + 8 * i, 8);
+        eight = _pext_u64(eight, spread_bits(ballot));
+        memcpy(out, &eight, 8);
+        out += __builtin_popcount(ballot & 0xffu);
+    }
+}
+
+static inline void column_expand(uint8_t *column, const uint8_t *in, uint32_t ballot) {
+    for (int i = 0; i < 4; i++, ballot >>= 8) {
+        uint64_t eight;
+        memcpy(&eight, in, 8);
+        eight = _pdep_u64(eight, spread_bits(ballot));
+        memcpy(column + 8 * i, &eight, 8);
+        in += __builtin_popcount(ballot & 0xffu);
+    }
+}
+
+/* ---- bit-planes: 32 values at a time, four bytes of each plane ---- */
+
+static void planes_of_bytes(const uint8_t *bytes, uint8_t (*planes)[128]) {
+    for (int i = 0; i < 32; i++) {
+        __m256i v = _mm256_loadu_si256((const __m256i *)(bytes + 32 * i));
+        for (int b = 7; b >= 0; b--) {
+            uint32_t plane = (uint32_t)_mm256_movemask_epi8(v);
+            memcpy(planes[b] + 4 * i, &plane, 4);
+            v = _mm256_add_epi8(v, v);
+        }
+    }
+}
+
+static void bytes_of_planes(const uint8_t (*planes)[128], uint8_t *bytes) {
+    const __m256i spread = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+    const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+    for (int i = 0; i < 32; i++) {
+        __m256i v = _mm256_setzero_si256();
+        for (int b = 7; b >= 0; b--) {
+            int32_t plane;
+            memcpy(&plane, planes[b] + 4 * i, 4);
+            __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(plane), spread), bit);
+            /* v = 2 v + (own is set): the comparison gives -1 */
+            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), _mm256_cmpeq_epi8(own, bit));
+        }
+        _mm256_storeu_si256((__m256i *)(bytes + 32 * i), v);
+    }
+}
+
+/* ---- the rest of tile_generic.h, which needs the above ---- */
+
+#include "codec/cpu/tile.h"
+
+static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s);
+static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes);
+static void dequantise(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v);
+
 #include "codec/cpu/tile_generic.h"
+
+/* ---- survey ---- */
+
+typedef struct survey_state {
+    __m256i zeros, signs; /* zeros counted down from 0 */
+    __m256 min, max;
+} survey_state;
+
+static inline __m256 survey_add(survey_state *s, __m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+    s->min = _mm256_min_ps(s->min, x);
+    s->max = _mm256_max_ps(s->max, x);
+    s->zeros = _mm256_add_epi32(s->zeros, _mm256_cmpeq_epi32(_mm256_castps_si256(magnitude), _mm256_setzero_si256()));
+    s->signs = _mm256_add_epi32(s->signs, _mm256_srli_epi32(bits, 31));
+    return magnitude;
+}
+
+/* The sums over k at one place of the rows. */
+static inline void survey_place(survey_state *s, const float *v, __m256 *abs_sum, __m256 *square_sum) {
+    __m256 x = _mm256_load_ps(v);
+    *abs_sum = survey_add(s, x);
+    *square_sum = _mm256_mul_ps(x, x);
+    for (int k = 1; k < TILE_ROWS; k++) {
+        x = _mm256_load_ps(v + k * TILE_ROW_VALUES);
+        *abs_sum = _mm256_add_ps(*abs_sum, survey_add(s, x));
+        *square_sum = _mm256_fmadd_ps(x, x, *square_sum);
+    }
+}
+
+static inline __m256 add_distance_4(__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+
+static inline __m256 add_distance_2(__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+}
+
+static inline __m256 add_distance_1(__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
+
+/* Eight lanes, each summed over m. Lane bits 2, 1, 0 end up as bits 1, 0, 2 of the place. */
+static inline __m256 sum_columns(const __m256 *r) {
+    __m256 a = add_distance_2(add_distance_4(r[0], r[1]), add_distance_4(r[2], r[3]));
+    __m256 b = add_distance_2(add_distance_4(r[4], r[5]), add_distance_4(r[6], r[7]));
+    return add_distance_1(a, b);
+}
+
+static double sum_linear(const __m256 *r) {
+    __m256 low = _mm256_add_ps(sum_columns(r), sum_columns(r + 16)); /* lanes at distance 16 */
+    __m256 high = _mm256_add_ps(sum_columns(r + 8), sum_columns(r + 24));
+    __m256 lanes = _mm256_add_ps(low, high);                                      /* 8 */
+    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0x4e));                 /* 4 */
+    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0xb1));                 /* 2 */
+    lanes = _mm256_add_ps(lanes, _mm256_permute2f128_ps(lanes, lanes, 0x01));     /* 1 */
+    return (double)_mm256_cvtss_f32(lanes);
+}
+
+/* Registers 4 m .. 4 m + 3 hold column m of the lanes in order. */
+static double sum_interleaved(__m256 *r) {
+    for (int half = 16; half >= 1; half /= 2) /* columns at distance 4, 2, 1, then lanes at 16 and 8 */
+        for (int i = 0; i < half; i++)
+            r[i] = _mm256_add_ps(r[i], r[i + half]);
+    __m256 lanes = _mm256_add_ps(r[0], _mm256_permute2f128_ps(r[0], r[0], 0x01)); /* 4 */
+    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0x4e));                 /* 2 */
+    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0xb1));                 /* 1 */
+    return (double)_mm256_cvtss_f32(lanes);
+}
+
+static int sum_integers(__m256i v) {
+    int32_t each[8], sum = 0;
+    _mm256_storeu_si256((__m256i *)each, v);
+    for (int i = 0; i < 8; i++)
+        sum += each[i];
+    return sum;
+}
+
+static void least_and_greatest(const survey_state *s, float *min, float *max) {
+    float low[8], high[8];
+    _mm256_storeu_ps(low, s->min);
+    _mm256_storeu_ps(high, s->max);
+    *min = low[0];
+    *max = high[0];
+    for (int i = 1; i < 8; i++) {
+        *min = low[i] < *min ? low[i] : *min;
+        *max = high[i] > *max ? high[i] : *max;
+    }
+}
+
+static int count_positive(const float *v) {
+    int positive = 0;
+    for (int i = 0; i < TILE_VALUES; i += 8)
+        positive += __builtin_popcount(
+            (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_load_ps(v + i), _mm256_setzero_ps(), _CMP_GT_OQ)));
+    return positive;
+}
+
+static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s) {
+    if (!padding->all_valid) {
+        survey_generic(v, order, padding, s);
+        return;
+    }
+    survey_state state = {.zeros = _mm256_setzero_si256(),
+                          .signs = _mm256_setzero_si256(),
+                          .min = _mm256_set1_ps(INFINITY),
+                          .max = _mm256_set1_ps(-INFINITY)};
+    __m256 abs_sums[32], square_sums[32];
+    for (int i = 0; i < 32; i++)
+        survey_place(&state, v + 8 * i, &abs_sums[i], &square_sums[i]);
+    double sum_abs = order == TILE_LINEAR ? sum_linear(abs_sums) : sum_interleaved(abs_sums);
+    float min, max;
+    least_and_greatest(&state, &min, &max);
+    uint32_t magnitude = comet_bits_of(fmaxf(fabsf(min), fabsf(max)));
+    /* min and max may miss a NaN, but the sum does not; and a sum that overflows is of values that are not plain */
+    if (!isfinite(sum_abs) || !survey_is_plain(magnitude)) {
+        survey_generic(v, order, padding, s);
+        return;
+    }
+    int nonzero = TILE_VALUES + sum_integers(state.zeros), signs = sum_integers(state.signs);
+    /* zeros may have signs too; where there are both, count again */
+    int zeros_may_have_signs = signs && nonzero < TILE_VALUES;
+    *s = (tile_survey){.magnitude = magnitude,
+                       .nonzero = nonzero,
+                       .positive = zeros_may_have_signs ? count_positive(v) : nonzero - signs,
+                       .min = min,
+                       .max = max,
+                       .sum_abs = sum_abs,
+                       .sum_squares = order == TILE_LINEAR ? sum_linear(square_sums) : sum_interleaved(square_sums)};
+}
+
+/* ---- order of bytes ---- */
+
+/* Interleaves two registers' units of 1, 2 or 4 bytes into a pair, in order over the whole of both. */
+#define ZIP(unit, a, b, low, high)                                                                                     \
+    do {                                                                                                               \
+        __m256i zip_l = _mm256_unpacklo_##unit(a, b), zip_h = _mm256_unpackhi_##unit(a, b);                            \
+        low = _mm256_permute2x128_si256(zip_l, zip_h, 0x20);                                                           \
+        high = _mm256_permute2x128_si256(zip_l, zip_h, 0x31);                                                          \
+    } while (0)
+
+/* A row of the tile, 256 bytes as 8 columns by 32 lanes, to 32 lanes by 8 columns. */
+static void linear_of_interleaved(const int8_t *from, int8_t *to) {
+    __m256i c[8], p[8], q[8], r[8];
+    for (int m = 0; m < 8; m++)
+        c[m] = _mm256_loadu_si256((const __m256i *)(from + 32 * m));
+    for (int m = 0; m < 8; m += 2)
+        ZIP(epi8, c[m], c[m + 1], p[m], p[m + 1]); /* pairs of columns, lanes 0-15 and 16-31 */
+    for (int h = 0; h < 2; h++)
+        for (int m = 0; m < 2; m++)
+            ZIP(epi16, p[4 * m + h], p[4 * m + 2 + h], q[4 * m + 2 * h], q[4 * m + 2 * h + 1]);
+    for (int h = 0; h < 4; h++)
+        ZIP(epi32, q[h], q[4 + h], r[2 * h], r[2 * h + 1]);
+    for (int i = 0; i < 8; i++)
+        _mm256_storeu_si256((__m256i *)(to + 32 * i), r[i]);
+}
+
+/* The inverse. */
+static void interleaved_of_linear(const int8_t *from, int8_t *to) {
+    for (int g = 0; g < 4; g++) { /* eight lanes at a time */
+        const __m256i by_column = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15, 0, 8, 1, 9, 2,
+                                                   10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+        __m256i a = _mm256_shuffle_epi8(_mm256_loadu_si256((const __m256i *)(from + 64 * g)), by_column);
+        __m256i b = _mm256_shuffle_epi8(_mm256_loadu_si256((const __m256i *)(from + 64 * g + 32)), by_column);
+        /* 16-bit units: column m of two lanes; now lanes 01 | 45 and 23 | 67 */
+        __m256i even = _mm256_permute2x128_si256(a, b, 0x20), odd = _mm256_permute2x128_si256(a, b, 0x31);
+        __m256i low = _mm256_unpacklo_epi16(even, odd), high = _mm256_unpackhi_epi16(even, odd);
+        /* 32-bit units: column m of lanes 0-3 in the low halves, of 4-7 in the high ones */
+        int32_t units[16];
+        _mm256_storeu_si256((__m256i *)units, low);
+        _mm256_storeu_si256((__m256i *)(units + 8), high);
+        for (int m = 0; m < 8; m++) {
+            int at = (m < 4 ? 0 : 8) + m % 4;
+            memcpy(to + 32 * m + 8 * g, &units[at], 4);
+            memcpy(to + 32 * m + 8 * g + 4, &units[at + 4], 4);
+        }
+    }
+}
+
+/* ---- quantise, dequantise ---- */
+
+static inline __m256i codes_nearest(__m256 x, __m256 inverse) {
+    const __m256 magic = _mm256_set1_ps(MAGIC);
+    return _mm256_sub_epi32(_mm256_castps_si256(_mm256_fmadd_ps(x, inverse, magic)), _mm256_castps_si256(magic));
+}
+
+static inline __m256i codes_keep_rise(__m256 x, __m256 inverse) {
+    const __m256i bits = _mm256_castps_si256(x), one = _mm256_set1_epi32(1), zero = _mm256_setzero_si256();
+    __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+    __m256i code = _mm256_cvttps_epi32(_mm256_mul_ps(magnitude, inverse));
+    code = _mm256_add_epi32(code, _mm256_add_epi32(one, _mm256_cmpeq_epi32(_mm256_castps_si256(magnitude), zero)));
+    return _mm256_sign_epi32(code, _mm256_or_si256(bits, one)); /* or: its sign is never 0 */
+}
+
+/* 32 codes as bytes. */
+static inline __m256i quantise_32(const float *v, __m256 inverse, int keep) {
+    __m256i c[4];
+    for (int i = 0; i < 4; i++) {
+        __m256 x = _mm256_load_ps(v + 8 * i);
+        c[i] = keep ? codes_keep_rise(x, inverse) : codes_nearest(x, inverse);
+    }
+    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3]));
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
+    quantiser_mode mode = how->c->mode;
+    if (how->c->wide || (mode != QUANTISE_NEAREST && mode != QUANTISE_KEEP_RISE)) {
+        quantise_generic(v, order, how, codes);
+        return;
+    }
+    _Alignas(32) int8_t places[TILE_VALUES];
+    int8_t *to = order == TILE_LINEAR ? codes->narrow : places;
+    __m256 inverse = _mm256_set1_ps(how->c->inverse);
+    for (int i = 0; i < TILE_VALUES; i += 32)
+        _mm256_store_si256((__m256i *)(to + i), mode == QUANTISE_NEAREST ? quantise_32(v + i, inverse, 0)
+                                                                         : quantise_32(v + i, inverse, 1));
+    for (int k = 0; k < TILE_ROWS && order == TILE_INTERLEAVED; k++)
+        linear_of_interleaved(places + k * TILE_ROW_VALUES, codes->narrow + k * TILE_ROW_VALUES);
+}
+
+static inline __m256 values_nearest(__m256i q, __m256 step) {
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(q), step);
+}
+
+static inline __m256 values_keep_rise(__m256i q, __m256 half_step) {
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i twice = _mm256_add_epi32(q, q);
+    twice = _mm256_add_epi32(twice, _mm256_cmpgt_epi32(q, zero)); /* less 1 where positive */
+    twice = _mm256_sub_epi32(twice, _mm256_cmpgt_epi32(zero, q));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(twice), half_step);
+}
+
+static void dequantise(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v) {
+    quantiser_mode mode = how->c->mode;
+    if (how->c->wide || mode == QUANTISE_GRID) {
+        dequantise_generic(codes, order, how, v);
+        return;
+    }
+    int8_t places[TILE_VALUES];
+    const int8_t *q = codes->narrow;
+    if (order == TILE_INTERLEAVED) {
+        for (int k = 0; k < TILE_ROWS; k++)
+            interleaved_of_linear(q + k * TILE_ROW_VALUES, places + k * TILE_ROW_VALUES);
+        q = places;
+    }
+    __m256 step = _mm256_set1_ps(mode == QUANTISE_KEEP_RISE ? 0.5f * how->c->step : how->c->step);
+    for (int i = 0; i < TILE_VALUES; i += 8) {
+        __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(q + i)));
+        _mm256_store_ps(v + i, mode == QUANTISE_KEEP_RISE ? values_keep_rise(x, step) : values_nearest(x, step));
+    }
+}
 
 DEFINE_TILE_KERNELS(comet_tile_avx2);

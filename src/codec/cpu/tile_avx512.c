@@ -8,7 +8,6 @@
  */
 #include <immintrin.h>
 
-#define HAVE_GATHER
 #define HAVE_SURVEY
 #define HAVE_QUANTISE
 #define HAVE_DEQUANTISE
@@ -127,8 +126,6 @@ static void bytes_of_planes(const uint8_t (*planes)[128], uint8_t *bytes) {
 
 #include "codec/cpu/tile.h"
 
-static void gather(const tile_map *map, const float *tensor, float *values);
-static void scatter(const tile_map *map, const float *values, float *tensor);
 static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s);
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes);
 static void dequantise(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v);
@@ -456,46 +453,6 @@ static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QU
     for (int i = 0; i < REGISTERS; i++)
         _mm512_store_si512(codes->narrow + 64 * i, q[i]);
     return 1;
-}
-
-/* ---- gather, scatter ---- */
-
-/* Copies `count` values of each of the four rows; the rows lie `to_stride` and `from_stride` apart. */
-static inline void copy_rows(float *to, int64_t to_stride, const float *from, int64_t from_stride, int count) {
-    for (; count >= 16; count -= 16, to += 16, from += 16)
-        for (int k = 0; k < TILE_ROWS; k++)
-            _mm512_storeu_ps(to + k * to_stride, _mm512_loadu_ps(from + k * from_stride));
-    if (count & 8) {
-        for (int k = 0; k < TILE_ROWS; k++)
-            _mm256_storeu_ps(to + k * to_stride, _mm256_loadu_ps(from + k * from_stride));
-        to += 8;
-        from += 8;
-    }
-    if (count & 4) {
-        for (int k = 0; k < TILE_ROWS; k++)
-            _mm_storeu_ps(to + k * to_stride, _mm_loadu_ps(from + k * from_stride));
-        to += 4;
-        from += 4;
-    }
-    if (count & 2) {
-        for (int k = 0; k < TILE_ROWS; k++)
-            memcpy(to + k * to_stride, from + k * from_stride, 8);
-        to += 2;
-        from += 2;
-    }
-    if (count & 1)
-        for (int k = 0; k < TILE_ROWS; k++)
-            to[k * to_stride] = from[k * from_stride];
-}
-
-static void gather(const tile_map *map, const float *tensor, float *values) {
-    for (const tile_segment *s = map->segments; s < map->segments + map->count; s++)
-        copy_rows(values + s->at, TILE_ROW_VALUES, tensor + s->first, map->stride, s->count);
-}
-
-static void scatter(const tile_map *map, const float *values, float *tensor) {
-    for (const tile_segment *s = map->segments; s < map->segments + map->count; s++)
-        copy_rows(tensor + s->first, map->stride, values + s->at, TILE_ROW_VALUES, s->count);
 }
 
 /* ---- survey ---- */

@@ -29,21 +29,38 @@ static inline int place_of(tile_order order, int i) {
 
 /* ---- gather, scatter ---- */
 
-#ifndef HAVE_GATHER
+/* One block of `bytes` in each of the four rows. A constant size becomes a few moves. */
+#define COPY_BLOCK(bytes)                                                                                              \
+    do {                                                                                                               \
+        for (int k = 0; k < TILE_ROWS; k++)                                                                            \
+            memcpy(to + k * to_stride, from + k * from_stride, (bytes));                                               \
+        to += (bytes) / sizeof(float);                                                                                 \
+        from += (bytes) / sizeof(float);                                                                               \
+    } while (0)
+
+/* Copies `count` values of each of the four rows; the rows lie `to_stride` and `from_stride` apart. */
+static inline void copy_rows(float *to, int64_t to_stride, const float *from, int64_t from_stride, int count) {
+    for (; count >= 16; count -= 16)
+        COPY_BLOCK(64);
+    if (count & 8)
+        COPY_BLOCK(32);
+    if (count & 4)
+        COPY_BLOCK(16);
+    if (count & 2)
+        COPY_BLOCK(8);
+    if (count & 1)
+        COPY_BLOCK(4);
+}
+
 static void gather(const tile_map *map, const float *tensor, float *values) {
-    for (int i = 0; i < map->count; i++)
-        for (int k = 0; k < TILE_ROWS; k++)
-            memcpy(values + map->segments[i].at + k * TILE_ROW_VALUES, tensor + map->segments[i].first + k * map->stride,
-                   (size_t)map->segments[i].count * sizeof *values);
+    for (const tile_segment *s = map->segments; s < map->segments + map->count; s++)
+        copy_rows(values + s->at, TILE_ROW_VALUES, tensor + s->first, map->stride, s->count);
 }
 
 static void scatter(const tile_map *map, const float *values, float *tensor) {
-    for (int i = 0; i < map->count; i++)
-        for (int k = 0; k < TILE_ROWS; k++)
-            memcpy(tensor + map->segments[i].first + k * map->stride, values + map->segments[i].at + k * TILE_ROW_VALUES,
-                   (size_t)map->segments[i].count * sizeof *values);
+    for (const tile_segment *s = map->segments; s < map->segments + map->count; s++)
+        copy_rows(tensor + s->first, map->stride, values + s->at, TILE_ROW_VALUES, s->count);
 }
-#endif
 
 /* ---- survey ---- */
 
@@ -337,34 +354,27 @@ static inline int16_t unfold_wide(uint16_t f) {
 }
 
 /*
- * For each width: the folded residuals both ways with padding cleared, their 1 bits counted, and the inverse of prediction.
+ * For each width: the folded residuals both ways, padding cleared, their 1 bits counted, and the inverse of prediction.
  * A lane's first code has residual 0 and is kept apart (chained: lane 0's alone).
  */
-#define DEFINE_RESIDUALS(width, code, folded, popcount)                                                                \
-    static inline code predicted_##width(const code *q, int i, int chained) {                                          \
-        if (i >= TILE_ROW_VALUES)                                                                                      \
-            return q[i - TILE_ROW_VALUES];                                                                             \
-        int alone = chained ? i == 0 : i % TILE_LANE_COLUMNS == 0;                                                     \
-        return alone ? q[i] : q[i - 1];                                                                                \
-    }                                                                                                                  \
+#define DEFINE_RESIDUALS(width, code, folded)                                                                          \
     static void fold_direct_##width(const code *q, folded *f) {                                                        \
         for (int i = 0; i < TILE_VALUES; i++)                                                                          \
             f[i] = fold_##width(q[i]);                                                                                 \
     }                                                                                                                  \
     static void fold_predicted_##width(const code *q, int chained, folded *f) {                                        \
-        for (int i = 0; i < TILE_VALUES; i++)                                                                          \
-            f[i] = fold_##width((code)(q[i] - predicted_##width(q, i, chained)));                                      \
+        f[0] = 0;                                                                                                      \
+        for (int i = 1; i < TILE_ROW_VALUES; i++)                                                                      \
+            f[i] = fold_##width((code)(q[i] - q[i - 1]));                                                              \
+        for (int i = 0; i < TILE_ROW_VALUES && !chained; i += TILE_LANE_COLUMNS)                                       \
+            f[i] = 0;                                                                                                  \
+        for (int i = TILE_ROW_VALUES; i < TILE_VALUES; i++)                                                            \
+            f[i] = fold_##width((code)(q[i] - q[i - TILE_ROW_VALUES]));                                                \
     }                                                                                                                  \
     static void clear_padding_##width(const tile_padding *padding, folded *f) {                                        \
         for (int i = 0; i < TILE_VALUES; i++)                                                                          \
             if (!(padding->valid[i / 8] >> (i % 8) & 1))                                                               \
                 f[i] = 0;                                                                                              \
-    }                                                                                                                  \
-    static int count_bits_##width(const folded *f) {                                                                   \
-        int bits = 0;                                                                                                  \
-        for (int i = 0; i < TILE_VALUES; i++)                                                                          \
-            bits += __builtin_popcount(f[i]);                                                                          \
-        return bits;                                                                                                   \
     }                                                                                                                  \
     /* q holds residuals and, where a first belongs, the first. */                                                     \
     static void unpredict_##width(code *q, int chained) {                                                              \
@@ -375,8 +385,15 @@ static inline int16_t unfold_wide(uint16_t f) {
             q[i] = (code)(q[i] + q[i - TILE_ROW_VALUES]);                                                              \
     }
 
-DEFINE_RESIDUALS(wide, int16_t, uint16_t, __builtin_popcount)
-DEFINE_RESIDUALS(narrow, int8_t, uint8_t, __builtin_popcount)
+static inline int count_bits(const void *folded, int bytes) {
+    int bits = 0;
+    for (int i = 0; i < bytes; i += 8)
+        bits += __builtin_popcountll(comet_read_u64((const uint8_t *)folded + i));
+    return bits;
+}
+
+DEFINE_RESIDUALS(wide, int16_t, uint16_t)
+DEFINE_RESIDUALS(narrow, int8_t, uint8_t)
 
 /* The folded residuals to store; returns 1 if they are predicted. */
 static int residuals_narrow(const int8_t *q, int chained, const tile_padding *padding, uint8_t *f) {
@@ -387,7 +404,7 @@ static int residuals_narrow(const int8_t *q, int chained, const tile_padding *pa
         clear_padding_narrow(padding, f);
         clear_padding_narrow(padding, other);
     }
-    if (count_bits_narrow(other) + PREDICTION_COST >= count_bits_narrow(f))
+    if (count_bits(other, TILE_VALUES) + PREDICTION_COST >= count_bits(f, TILE_VALUES))
         return 0;
     memcpy(f, other, sizeof other);
     return 1;
@@ -412,7 +429,7 @@ static int residuals_wide(const int16_t *q, int chained, const tile_padding *pad
         clear_padding_wide(padding, f);
         clear_padding_wide(padding, other);
     }
-    if (count_bits_wide(other) + PREDICTION_COST >= count_bits_wide(f))
+    if (count_bits(other, 2 * TILE_VALUES) + PREDICTION_COST >= count_bits(f, 2 * TILE_VALUES))
         return 0;
     memcpy(f, other, sizeof other);
     return 1;
