@@ -56,7 +56,8 @@ COMET_BODY void comet_dct_forward_pass(const int32_t *restrict from, int32_t *re
 COMET_BODY void comet_dct_inverse_pass(const int32_t *restrict from, int32_t *restrict to) {
     for (int i = 0; i < 8; i++) {
         int32_t p = DCT_K4 * (from[i] + from[32 + i]), q = DCT_K4 * (from[i] - from[32 + i]);
-        int32_t c1 = from[8 + i], c2 = from[16 + i], c3 = from[24 + i], c5 = from[40 + i], c6 = from[48 + i], c7 = from[56 + i];
+        int32_t c1 = from[8 + i], c2 = from[16 + i], c3 = from[24 + i], c5 = from[40 + i], c6 = from[48 + i],
+                c7 = from[56 + i];
         int32_t r = DCT_K2 * c2 + DCT_K6 * c6, t = DCT_K6 * c2 - DCT_K2 * c6;
         int32_t e0 = p + r, e1 = q + t, e2 = q - t, e3 = p - r;
         int32_t o0 = DCT_K1 * c1 + DCT_K3 * c3 + DCT_K5 * c5 + DCT_K7 * c7;

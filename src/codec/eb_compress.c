@@ -19,6 +19,7 @@
 #include "codec/exact_tile.h"
 #include "codec/tile_table.h"
 
+enum { TILE_OUT_BYTES = TILE_EXACT_MAX + TILE_ENCODE_SLACK };
 enum { CHUNK_TILES = 64, CHUNK_BYTES = CHUNK_TILES * TILE_EXACT_MAX };
 
 typedef struct worker_state {
@@ -91,7 +92,7 @@ static int encode_codes(const compress_call *call, int64_t tile, const tile_map 
     return kernels->encode(&codes, c->wide, call->io.geometry.channels == 1, class_index, padding, out, &predicted);
 }
 
-/* The tile's bytes at `out` (TILE_EXACT_MAX + TILE_ENCODE_SLACK); returns how many. */
+/* The tile's bytes at `out` (TILE_OUT_BYTES); returns how many. */
 static int encode_tile(compress_call *call, worker_state *worker, int64_t tile, const tile_map *map, uint8_t *out,
                        int *kind) {
     _Alignas(64) float values[TILE_VALUES];
@@ -128,16 +129,18 @@ static comet_status encode_chunk(compress_call *call, worker_state *worker, int6
     tile_map maps[2]; /* of this tile and of the next */
     comet_geometry_map(&call->io.geometry, first, &maps[0]);
     for (int64_t tile = first; tile < end; tile++) {
-        _Alignas(64) uint8_t scratch[TILE_EXACT_MAX + TILE_ENCODE_SLACK];
-        uint8_t *entry = comet_table_entry(call->table, tile);
+        uint8_t scratch[TILE_OUT_BYTES], *entry = comet_table_entry(call->table, tile);
+        int has_room = sink->capacity - sink->used >= TILE_OUT_BYTES;
+        uint8_t *out = has_room ? sink->bytes + sink->used : scratch;
         if (tile + 1 < call->io.geometry.tiles) {
             comet_geometry_map(&call->io.geometry, tile + 1, &maps[(tile + 1 - first) % 2]);
             comet_tile_prefetch(&call->io, &maps[(tile + 1 - first) % 2], 0);
         }
-        int kind, bytes = encode_tile(call, worker, tile, &maps[(tile - first) % 2], scratch, &kind);
+        int kind, bytes = encode_tile(call, worker, tile, &maps[(tile - first) % 2], out, &kind);
         if (sink->capacity - sink->used < (size_t)bytes)
             return COMET_ERROR_CAPACITY;
-        memcpy(sink->bytes + sink->used, scratch, (size_t)bytes);
+        if (!has_room)
+            memcpy(sink->bytes + sink->used, scratch, (size_t)bytes);
         if (tile % TABLE_GROUP_TILES == 0)
             comet_write_u64(entry - 8, sink->used);
         comet_write_u16(entry, comet_table_pack(bytes, kind));

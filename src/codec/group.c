@@ -13,9 +13,9 @@
 enum {
     MIN_VALUES = 32,
     MAX_VALUES = 65536,
-    PIECE = 1024,     /* values handled at a time, a multiple of 8 */
-    PAIR_BYTES = 8,   /* minimum and range */
-    DRAW = 16         /* blocks of 8 values for which random bits are drawn at a time */
+    PIECE = 1024,   /* values handled at a time, a multiple of 8 */
+    PAIR_BYTES = 8, /* minimum and range */
+    DRAW = 16       /* blocks of 8 values for which random bits are drawn at a time */
 };
 
 /* Below this the range counts as 0: levels / range must not overflow. */

@@ -128,10 +128,8 @@ static comet_status mask_compress(const codec_compress_job *job) {
     size_t bytes = mask_bound(job->tensor, job->params);
     if (job->body_capacity < bytes)
         return COMET_ERROR_CAPACITY;
-    mask_work w = {.view = comet_view_of(job->tensor),
-                   .to = job->body,
-                   .count = comet_tensor_count(job->tensor),
-                   .isa = job->isa};
+    mask_work w = {
+        .view = comet_view_of(job->tensor), .to = job->body, .count = comet_tensor_count(job->tensor), .isa = job->isa};
     mask_run(&w, job->threads);
     job->header->body_bytes = bytes;
     return COMET_OK;

@@ -26,11 +26,11 @@ typedef struct pool_work {
  * run a row if the part holds whole pixels, else one run a pixel (`step` pixels a run; x_end is then x + 1).
  */
 typedef struct pool_part {
-    int64_t x, x_end;         /* pooled pixels */
-    int64_t in_x, in_end;     /* pixels of the input, */
-    int64_t step;             /* in runs of so many */
-    int64_t in_y, in_y_end;   /* and its rows */
-    int64_t first_row, row;   /* the first value of the map, the pooled row */
+    int64_t x, x_end;       /* pooled pixels */
+    int64_t in_x, in_end;   /* pixels of the input, */
+    int64_t step;           /* in runs of so many */
+    int64_t in_y, in_y_end; /* and its rows */
+    int64_t first_row, row; /* the first value of the map, the pooled row */
     int64_t c, channels;
 } pool_part;
 

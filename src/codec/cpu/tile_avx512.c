@@ -171,6 +171,7 @@ static inline int sum_bytes(__m512i bytes) {
 
 static inline int prediction_pays(const int8_t *codes, int chained) {
     __m512i direct = _mm512_setzero_si512(), predicted = _mm512_setzero_si512(); /* at most 16 * 8 in a byte */
+#pragma GCC unroll 16
     for (int i = 0; i < REGISTERS; i++) {
         direct = _mm512_add_epi8(direct, _mm512_popcnt_epi8(direct_register(codes, i)));
         predicted = _mm512_add_epi8(predicted, _mm512_popcnt_epi8(predicted_register(codes, i, chained)));
@@ -273,8 +274,10 @@ static inline uint8_t *write_columns(const column_set *set, uint8_t (*planes)[PL
 /* Planes and ballots of the folded residuals. */
 static inline void planes_of_codes(const int8_t *codes, int chained, int predicted, uint8_t (*planes)[PLANE_BYTES],
                                    uint32_t *ballots) {
+#pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         __m512i r[8];
+#pragma GCC unroll 8
         for (int i = 0; i < 8; i++)
             r[i] = predicted ? predicted_register(codes, 8 * half + i, chained) : direct_register(codes, 8 * half + i);
         planes_of_half(r);
@@ -512,7 +515,7 @@ static inline __m512 sum_columns(const __m512 *r) {
     return add_distance_1(a, b);
 }
 
-static double sum_linear(const __m512 *r) {
+static inline __attribute__((always_inline)) double sum_linear(const __m512 *r) {
     __m512 lanes = _mm512_add_ps(sum_columns(r), sum_columns(r + 8));
     lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0x4e));             /* lanes at distance 8 */
     lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0xb1));             /* 4 */
@@ -522,7 +525,7 @@ static double sum_linear(const __m512 *r) {
 }
 
 /* Registers 2 m and 2 m + 1 hold column m of lanes 0-15 and 16-31. */
-static double sum_interleaved(__m512 *r) {
+static inline __attribute__((always_inline)) double sum_interleaved(__m512 *r) {
     for (int half = 8; half >= 2; half /= 2)
         for (int i = 0; i < half; i++)
             r[i] = _mm512_add_ps(r[i], r[i + half]);
