@@ -95,7 +95,7 @@ typedef struct comet_codec_params {
 typedef enum comet_isa {
     COMET_ISA_AUTO = 0,
     COMET_ISA_REFERENCE = 1,
-    COMET_ISA_AVX2 = 2,  /* with FMA, BMI1/2, F16C */
+    COMET_ISA_AVX2 = 2,  /* with FMA, BMI1 and 2, POPCNT */
     COMET_ISA_AVX512 = 3 /* F, BW, DQ, VL, VBMI, VBMI2, BITALG, VPOPCNTDQ, GFNI */
 } comet_isa;
 
