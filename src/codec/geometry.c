@@ -43,15 +43,19 @@ int comet_geometry_make(int64_t count, uint64_t channels, uint64_t row, tile_geo
 }
 
 static void map_linear(const tile_geometry *g, int64_t tile, tile_map *map) {
-    int64_t start = tile * TILE_ROW_VALUES, end = comet_min_i64(start + TILE_ROW_VALUES, g->columns);
-    int64_t band = start / g->row, p = start % g->row;
-    int64_t first = band * TILE_ROWS * g->row; /* of the band */
-    map->columns = (int32_t)(end - start);
-    for (int32_t at = 0; at < map->columns; first += TILE_ROWS * g->row, p = 0) {
-        int32_t length = (int32_t)comet_min_i64(g->row - p, map->columns - at);
-        map->segments[map->count++] = (tile_segment){.first = first + p, .at = at, .count = length};
-        at += length;
-    }
+    int64_t start = tile * TILE_ROW_VALUES, band = start / g->row, p = start % g->row;
+    int32_t columns = (int32_t)comet_min_i64(TILE_ROW_VALUES, g->columns - start);
+    int64_t first = band * TILE_ROWS * g->row + p;
+    tile_segment *s = map->segments;
+    int32_t at = (int32_t)comet_min_i64(g->row - p, columns);
+    *s++ = (tile_segment){.first = first, .at = 0, .count = at};
+    first += TILE_ROWS * g->row - p;
+    for (; at + g->row <= columns; at += (int32_t)g->row, first += TILE_ROWS * g->row)
+        *s++ = (tile_segment){.first = first, .at = at, .count = (int32_t)g->row};
+    if (at < columns)
+        *s++ = (tile_segment){.first = first, .at = at, .count = columns - at};
+    map->columns = columns;
+    map->count = (int32_t)(s - map->segments);
 }
 
 /* The segments of one group of eight columns that starts at (band, p), for the channels c .. of lanes from `lane` on. */

@@ -224,20 +224,25 @@ typedef struct column_set {
     uint32_t nonempty, single;
 } column_set;
 
+static inline int has_single_bit(const uint8_t *column) {
+    return is_single_bit(column, column_ballot(column));
+}
+
 /* Ballots of the columns that are 'some' at `out`, flags at `flags`; fills in the rest of the set. */
-static inline uint8_t *write_ballots(column_set *set, uint8_t (*planes)[PLANE_BYTES], int n, int sign, uint8_t *flags,
-                                     uint8_t *out) {
+static inline uint8_t *write_ballots(column_set *set, const __m512i ballots[2], uint8_t (*planes)[PLANE_BYTES], int n,
+                                     int sign, uint8_t *flags, uint8_t *out) {
     _Alignas(16) uint32_t four[8];
     set->nonempty = set->single = 0;
+#pragma GCC unroll 2
     for (int p = 0; p < 8; p += 4) { /* sixteen columns at a time */
-        __m512i b = _mm512_load_si512(&set->ballots[COLUMNS * p]), count = _mm512_popcnt_epi32(b);
+        __m512i b = ballots[p / 4], count = _mm512_popcnt_epi32(b);
         __mmask16 any = _mm512_test_epi32_mask(b, b);
         __mmask16 full = _mm512_cmpge_epi32_mask(count, _mm512_set1_epi32(FULL_FROM));
         __mmask16 lone = 0;
         for (unsigned one = _mm512_cmpeq_epi32_mask(count, _mm512_set1_epi32(1)); one; one &= one - 1) {
             int c = __builtin_ctz(one);
-            const uint8_t *column = planes[p + c / COLUMNS] + c % COLUMNS * COLUMN_BYTES;
-            lone = (__mmask16)(lone | is_single_bit(column, set->ballots[COLUMNS * p + c]) << c);
+            const uint8_t *column = planes[p] + c * COLUMN_BYTES;
+            lone = (__mmask16)(lone | has_single_bit(column) << c);
         }
         __mmask16 some = (__mmask16)(any & ~full & ~lone);
         __m512i flag = _mm512_maskz_set1_epi32(any, COLUMN_SOME);
@@ -257,23 +262,30 @@ static inline uint8_t *write_ballots(column_set *set, uint8_t (*planes)[PLANE_BY
     return out;
 }
 
+/* Two columns of a plane lie side by side in `planes` and in the data: they are packed as one, but for single bits. */
 static inline uint8_t *write_columns(const column_set *set, uint8_t (*planes)[PLANE_BYTES], uint8_t *out) {
-    for (uint32_t left = set->nonempty; left; left &= left - 1) {
+    uint32_t left = (set->nonempty | set->nonempty >> 1) & 0x55555555u;
+    for (; left; left &= left - 1) {
         int c = __builtin_ctz(left);
-        const uint8_t *column = planes[0] + c * COLUMN_BYTES;
-        if (set->single >> c & 1) {
-            out = pack_column(out, column, set->ballots[c], COLUMN_SINGLE);
+        const uint8_t *columns = planes[0] + c * COLUMN_BYTES;
+        uint64_t ballots = comet_read_u64(&set->ballots[c]);
+        if (set->single >> c & 3) {
+            for (int i = c; i < c + 2; i++) {
+                int flag = set->single >> i & 1 ? COLUMN_SINGLE : set->nonempty >> i & 1 ? COLUMN_SOME : COLUMN_EMPTY;
+                out = pack_column(out, planes[0] + i * COLUMN_BYTES, set->ballots[i], flag);
+            }
         } else {
-            column_compress(out, column, set->ballots[c]);
-            out += __builtin_popcount(set->ballots[c]);
+            _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(ballots, _mm512_load_si512(columns)));
+            out += __builtin_popcountll(ballots);
         }
     }
     return out;
 }
 
-/* Planes and ballots of the folded residuals. */
+/* Planes and ballots of the folded residuals. Ballots are put together in registers: to store halves and load all stalls. */
 static inline void planes_of_codes(const int8_t *codes, int chained, int predicted, uint8_t (*planes)[PLANE_BYTES],
-                                   uint32_t *ballots) {
+                                   __m512i ballots[2]) {
+    uint64_t half_ballots[2][8];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         __m512i r[8];
@@ -281,17 +293,23 @@ static inline void planes_of_codes(const int8_t *codes, int chained, int predict
         for (int i = 0; i < 8; i++)
             r[i] = predicted ? predicted_register(codes, 8 * half + i, chained) : direct_register(codes, 8 * half + i);
         planes_of_half(r);
+#pragma GCC unroll 8
         for (int p = 0; p < 8; p++) {
             _mm512_store_si512(planes[p] + 64 * half, r[p]);
-            comet_write_u64(&ballots[COLUMNS * p + 2 * half], _mm512_test_epi8_mask(r[p], r[p]));
+            half_ballots[half][p] = _mm512_test_epi8_mask(r[p], r[p]);
         }
     }
+    const uint64_t *a = half_ballots[0], *b = half_ballots[1];
+#define PAIR(p) (int64_t) b[p], (int64_t)a[p]
+    ballots[0] = _mm512_set_epi64(PAIR(3), PAIR(2), PAIR(1), PAIR(0));
+    ballots[1] = _mm512_set_epi64(PAIR(7), PAIR(6), PAIR(5), PAIR(4));
+#undef PAIR
 }
 
 /* The number of magnitude planes, and whether the sign's is there: bit p of the mask is set if plane p is not empty. */
-static inline unsigned planes_used(const uint32_t *ballots) {
-    __m512i low = _mm512_load_si512(ballots), high = _mm512_load_si512(ballots + 16);
-    unsigned columns = _mm512_test_epi32_mask(low, low) | (unsigned)_mm512_test_epi32_mask(high, high) << 16;
+static inline unsigned planes_used(const __m512i ballots[2]) {
+    unsigned columns = _mm512_test_epi32_mask(ballots[0], ballots[0]) |
+                       (unsigned)_mm512_test_epi32_mask(ballots[1], ballots[1]) << 16;
     columns |= columns >> 1;
     return _pext_u32(columns | columns >> 2, 0x11111111);
 }
@@ -302,12 +320,13 @@ static int encode(const tile_codes *codes, int wide, int chained, unsigned class
         return encode_generic(codes, wide, chained, class_index, padding, out, predicted);
     _Alignas(64) uint8_t planes[8][PLANE_BYTES];
     column_set set;
+    __m512i ballots[2];
     *predicted = prediction_pays(codes->narrow, chained);
     if (*predicted)
-        planes_of_codes(codes->narrow, chained, 1, planes, set.ballots);
+        planes_of_codes(codes->narrow, chained, 1, planes, ballots);
     else
-        planes_of_codes(codes->narrow, chained, 0, planes, set.ballots);
-    unsigned used = planes_used(set.ballots);
+        planes_of_codes(codes->narrow, chained, 0, planes, ballots);
+    unsigned used = planes_used(ballots);
     if (used == 0 && !*predicted && class_index == 0)
         return 0;
     int n = (int)comet_bit_width(used & 0x7fu), sign = (int)(used >> 7);
@@ -318,7 +337,7 @@ static int encode(const tile_codes *codes, int wide, int chained, unsigned class
         *next++ = (uint8_t)codes->narrow[0];
     else if (*predicted)
         next = write_lane_firsts(codes->narrow, next);
-    next = write_ballots(&set, planes, n, sign, flags, next);
+    next = write_ballots(&set, ballots, planes, n, sign, flags, next);
     return (int)(write_columns(&set, planes, next) - out);
 }
 
@@ -356,15 +375,19 @@ static inline const uint8_t *read_ballots(const uint8_t *flags, int n, int sign,
 static inline void read_columns(const column_set *set, const uint8_t *data, uint8_t (*planes)[PLANE_BYTES]) {
     for (int i = 0; i < REGISTERS; i++)
         _mm512_store_si512(planes[0] + 64 * i, _mm512_setzero_si512());
-    for (uint32_t left = set->nonempty; left; left &= left - 1) {
+    uint32_t left = (set->nonempty | set->nonempty >> 1) & 0x55555555u;
+    for (; left; left &= left - 1) {
         int c = __builtin_ctz(left);
-        uint8_t *column = planes[0] + c * COLUMN_BYTES;
-        if (set->single >> c & 1) {
-            column[*data / 8] = (uint8_t)(1u << *data % 8);
-            data++;
+        uint8_t *columns = planes[0] + c * COLUMN_BYTES;
+        uint64_t ballots = comet_read_u64(&set->ballots[c]);
+        if (set->single >> c & 3) {
+            for (int i = c; i < c + 2; i++) {
+                int flag = set->single >> i & 1 ? COLUMN_SINGLE : set->nonempty >> i & 1 ? COLUMN_SOME : COLUMN_EMPTY;
+                data = unpack_column(planes[0] + i * COLUMN_BYTES, data, set->ballots[i], flag);
+            }
         } else {
-            column_expand(column, data, set->ballots[c]);
-            data += __builtin_popcount(set->ballots[c]);
+            _mm512_store_si512(columns, _mm512_maskz_expand_epi8(ballots, _mm512_loadu_si512(data)));
+            data += __builtin_popcountll(ballots);
         }
     }
 }
