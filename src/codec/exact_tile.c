@@ -5,40 +5,68 @@
 
 enum { BITMAP_BYTES = TILE_VALUES / 8 };
 
-static inline int is_marked(const uint8_t *bitmap, int i) {
-    return bitmap[i / 8] >> i % 8 & 1;
-}
-
-/* Marks the patterns that are not 0; returns how many. Padding is 0. */
-static int mark_nonzeros(const uint8_t *patterns, size_t size, uint8_t *bitmap) {
-    static const uint8_t zero[4];
-    int marked = 0;
-    memset(bitmap, 0, BITMAP_BYTES);
-    for (int i = 0; i < TILE_VALUES; i++) {
-        int nonzero = memcmp(patterns + (size_t)i * size, zero, size) != 0;
-        bitmap[i / 8] |= (uint8_t)(nonzero << i % 8);
-        marked += nonzero;
+/*
+ * For each size of a pattern: mark those that are not 0 and count them, copy the marked ones side by side, spread them out
+ * again. No branch depends on the data; both copies may touch one pattern behind the last.
+ */
+#define DEFINE_PATTERNS(type)                                                                                          \
+    static int mark_##type(const type *patterns, uint8_t *bitmap) {                                                    \
+        int marked = 0;                                                                                                \
+        for (int i = 0; i < BITMAP_BYTES; i++) {                                                                       \
+            unsigned bits = 0;                                                                                         \
+            for (int j = 0; j < 8; j++)                                                                                \
+                bits |= (unsigned)(patterns[8 * i + j] != 0) << j;                                                     \
+            bitmap[i] = (uint8_t)bits;                                                                                 \
+            marked += __builtin_popcount(bits);                                                                        \
+        }                                                                                                              \
+        return marked;                                                                                                 \
+    }                                                                                                                  \
+    static void compact_##type(const type *patterns, const uint8_t *bitmap, uint8_t *out) {                            \
+        for (int i = 0; i < TILE_VALUES; i++) {                                                                        \
+            memcpy(out, &patterns[i], sizeof(type));                                                                   \
+            out += (size_t)(bitmap[i / 8] >> i % 8 & 1) * sizeof(type);                                                \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void spread_##type(const uint8_t *in, const uint8_t *bitmap, type *patterns) {                              \
+        for (int i = 0; i < TILE_VALUES; i++) {                                                                        \
+            unsigned bit = bitmap[i / 8] >> i % 8 & 1;                                                                 \
+            type pattern;                                                                                              \
+            memcpy(&pattern, in, sizeof(type));                                                                        \
+            patterns[i] = (type)(pattern & (type)-bit);                                                                \
+            in += bit * sizeof(type);                                                                                  \
+        }                                                                                                              \
     }
-    return marked;
+
+DEFINE_PATTERNS(uint32_t)
+DEFINE_PATTERNS(uint16_t)
+DEFINE_PATTERNS(uint8_t)
+
+static int mark_nonzeros(const void *patterns, size_t size, uint8_t *bitmap) {
+    return size == 4   ? mark_uint32_t(patterns, bitmap)
+           : size == 2 ? mark_uint16_t(patterns, bitmap)
+                       : mark_uint8_t(patterns, bitmap);
 }
 
-/* Copies the marked patterns side by side; returns what lies behind them. */
-static uint8_t *compact(const uint8_t *patterns, size_t size, const uint8_t *bitmap, uint8_t *out) {
-    for (int i = 0; i < TILE_VALUES; i++)
-        if (is_marked(bitmap, i)) {
-            memcpy(out, patterns + (size_t)i * size, size);
-            out += size;
-        }
-    return out;
+static void compact(const void *patterns, size_t size, const uint8_t *bitmap, uint8_t *out) {
+    if (size == 4)
+        compact_uint32_t(patterns, bitmap, out);
+    else if (size == 2)
+        compact_uint16_t(patterns, bitmap, out);
+    else
+        compact_uint8_t(patterns, bitmap, out);
 }
 
-static void spread(const uint8_t *in, size_t size, const uint8_t *bitmap, uint8_t *patterns) {
-    memset(patterns, 0, TILE_VALUES * size);
-    for (int i = 0; i < TILE_VALUES; i++)
-        if (is_marked(bitmap, i)) {
-            memcpy(patterns + (size_t)i * size, in, size);
-            in += size;
-        }
+/* `bytes` of patterns at `in`; copied first, since spreading reads one pattern more. */
+static void spread(const uint8_t *in, int bytes, size_t size, const uint8_t *bitmap, void *patterns) {
+    uint8_t copy[TILE_EXACT_MAX + 4];
+    memcpy(copy, in, (size_t)bytes);
+    memset(copy + bytes, 0, 4);
+    if (size == 4)
+        spread_uint32_t(copy, bitmap, patterns);
+    else if (size == 2)
+        spread_uint16_t(copy, bitmap, patterns);
+    else
+        spread_uint8_t(copy, bitmap, patterns);
 }
 
 int comet_exact_encode(const void *patterns, size_t size, int valid, const tile_padding *padding, int zeros_are_empty,
@@ -52,7 +80,8 @@ int comet_exact_encode(const void *patterns, size_t size, int valid, const tile_
     if (BITMAP_BYTES + marked * (int)size < raw) {
         *kind = TILE_KIND_SPARSE;
         memcpy(out, bitmap, BITMAP_BYTES);
-        return (int)(compact(patterns, size, bitmap, out + BITMAP_BYTES) - out);
+        compact(patterns, size, bitmap, out + BITMAP_BYTES);
+        return BITMAP_BYTES + marked * (int)size;
     }
     *kind = TILE_KIND_RAW;
     if (padding->all_valid)
@@ -77,11 +106,11 @@ int comet_exact_decode(const uint8_t *tile, int bytes, int kind, size_t size, in
         if (padding->all_valid)
             memcpy(patterns, tile, (size_t)bytes);
         else
-            spread(tile, size, padding->valid, patterns);
+            spread(tile, bytes, size, padding->valid, patterns);
         return 1;
     }
     if (bytes < BITMAP_BYTES || bytes != BITMAP_BYTES + count_marked(tile) * (int)size)
         return 0;
-    spread(tile + BITMAP_BYTES, size, tile, patterns);
+    spread(tile + BITMAP_BYTES, bytes - BITMAP_BYTES, size, tile, patterns);
     return 1;
 }

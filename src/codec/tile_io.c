@@ -157,47 +157,78 @@ void comet_tile_store(const tile_io *io, const tile_map *map, const float *value
             store_row(io, row_of(io, map, s, k), values);
 }
 
-/* Copies patterns between a buffer in the geometry's order and one in LINEAR order. */
-static void permute(tile_order order, size_t size, const char *from, char *to, int to_linear) {
-    for (int place = 0; place < TILE_VALUES; place++) {
-        size_t linear = (size_t)comet_tile_linear_of(order, place) * size, own = (size_t)place * size;
-        memcpy(to + (to_linear ? linear : own), from + (to_linear ? own : linear), size);
+/* Copies patterns between a buffer in INTERLEAVED order and one in LINEAR order. */
+#define DEFINE_PERMUTE(type)                                                                                           \
+    static void permute_##type(const type *from, type *to, int to_linear) {                                            \
+        for (int k = 0; k < TILE_VALUES; k += TILE_ROW_VALUES)                                                         \
+            for (int l = 0; l < TILE_LANES; l++)                                                                       \
+                for (int m = 0; m < TILE_LANE_COLUMNS; m++) {                                                          \
+                    int linear = k + l * TILE_LANE_COLUMNS + m, own = k + m * TILE_LANES + l;                          \
+                    to[to_linear ? linear : own] = from[to_linear ? own : linear];                                     \
+                }                                                                                                      \
     }
+
+DEFINE_PERMUTE(uint32_t)
+DEFINE_PERMUTE(uint16_t)
+DEFINE_PERMUTE(uint8_t)
+
+static void permute(size_t size, const void *from, void *to, int to_linear) {
+    if (size == 4)
+        permute_uint32_t(from, to, to_linear);
+    else if (size == 2)
+        permute_uint16_t(from, to, to_linear);
+    else
+        permute_uint8_t(from, to, to_linear);
+}
+
+static void load_row_patterns(const tile_io *io, segment_row r, size_t size, char *patterns) {
+    if (io->contiguous)
+        memcpy(patterns + (size_t)r.at * size, (const char *)io->tensor->data + r.first * (int64_t)size,
+               (size_t)r.count * size);
+    else
+        comet_access_load_bits(io->tensor, r.first, r.count, patterns + (size_t)r.at * size);
+}
+
+static void store_row_patterns(const tile_io *io, segment_row r, size_t size, const char *patterns) {
+    if (io->contiguous)
+        memcpy((char *)io->tensor->data + r.first * (int64_t)size, patterns + (size_t)r.at * size,
+               (size_t)r.count * size);
+    else
+        comet_access_store_bits(io->tensor, r.first, r.count, patterns + (size_t)r.at * size);
 }
 
 void comet_tile_load_patterns(const tile_io *io, const tile_map *map, void *patterns) {
-    float buffer[TILE_VALUES];
-    tile_order order = comet_geometry_order(&io->geometry);
-    char *to = order == TILE_LINEAR ? patterns : (void *)buffer;
+    _Alignas(64) float buffer[TILE_VALUES];
+    int linear = comet_geometry_order(&io->geometry) == TILE_LINEAR;
+    char *to = linear ? patterns : (void *)buffer;
     size_t size = io->grid ? sizeof(float) : comet_dtype_size(io->tensor->dtype);
-    if (io->grid || (io->tensor->dtype == COMET_F32 && map->valid == TILE_VALUES)) {
+    if (io->grid || io->tensor->dtype == COMET_F32) {
         comet_tile_load(io, map, (float *)(void *)to);
     } else {
         memset(to, 0, TILE_VALUES * size);
         for (int s = 0; s < map->count; s++)
-            for (int k = 0; k < TILE_ROWS; k++) {
-                segment_row r = row_of(io, map, s, k);
-                comet_access_load_bits(io->tensor, r.first, r.count, to + (size_t)r.at * size);
-            }
+            for (int k = 0; k < TILE_ROWS; k++)
+                load_row_patterns(io, row_of(io, map, s, k), size, to);
     }
-    if (order != TILE_LINEAR)
-        permute(order, size, (const char *)buffer, patterns, 1);
+    if (!linear)
+        permute(size, buffer, patterns, 1);
 }
 
 void comet_tile_store_patterns(const tile_io *io, const tile_map *map, const void *patterns) {
-    float buffer[TILE_VALUES];
-    tile_order order = comet_geometry_order(&io->geometry);
+    _Alignas(64) float buffer[TILE_VALUES];
     size_t size = comet_dtype_size(io->tensor->dtype);
     const char *from = patterns;
-    if (order != TILE_LINEAR) {
-        permute(order, size, patterns, (char *)buffer, 0);
+    if (comet_geometry_order(&io->geometry) != TILE_LINEAR) {
+        permute(size, patterns, buffer, 0);
         from = (const char *)buffer;
     }
+    if (io->tensor->dtype == COMET_F32) {
+        comet_tile_store(io, map, (const float *)(const void *)from);
+        return;
+    }
     for (int s = 0; s < map->count; s++)
-        for (int k = 0; k < TILE_ROWS; k++) {
-            segment_row r = row_of(io, map, s, k);
-            comet_access_store_bits(io->tensor, r.first, r.count, from + (size_t)r.at * size);
-        }
+        for (int k = 0; k < TILE_ROWS; k++)
+            store_row_patterns(io, row_of(io, map, s, k), size, from);
 }
 
 void comet_tile_padding(const tile_io *io, const tile_map *map, tile_padding *padding) {
