@@ -91,3 +91,9 @@ int comet_tensor_is_contiguous(const comet_tensor *tensor) {
     }
     return 1;
 }
+
+int64_t comet_tensor_channels(const comet_tensor *tensor) {
+    if (tensor->layout == COMET_NHWC && tensor->ndim >= 1)
+        return tensor->shape[tensor->ndim - 1];
+    return tensor->layout == COMET_NCHW && tensor->ndim >= 3 ? tensor->shape[1] : 1;
+}

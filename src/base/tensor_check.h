@@ -14,4 +14,7 @@ int comet_shape_is_valid(int32_t ndim, const int64_t *shape);
 /* COMET_ERROR_ARGUMENT for NULL, an unknown dtype or layout, an invalid shape, or no data behind a non-empty shape. */
 comet_status comet_tensor_check(const comet_tensor *tensor);
 
+/* The extent of the channel dimension; 1 where there is none. */
+int64_t comet_tensor_channels(const comet_tensor *tensor);
+
 #endif

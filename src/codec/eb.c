@@ -4,14 +4,9 @@
 
 #include <math.h>
 
+#include "base/tensor_check.h"
 #include "codec/eb_grid.h"
 #include "codec/tile_table.h"
-
-int64_t comet_eb_channels(const comet_tensor *tensor) {
-    if (tensor->layout == COMET_NHWC && tensor->ndim >= 1)
-        return tensor->shape[tensor->ndim - 1];
-    return tensor->layout == COMET_NCHW && tensor->ndim >= 3 ? tensor->shape[1] : 1;
-}
 
 static int all_finite(const float *values, int64_t count) {
     for (int64_t i = 0; values && i < count; i++)
@@ -23,7 +18,7 @@ static int all_finite(const float *values, int64_t count) {
 static comet_status check_grid(const comet_tensor *tensor, const comet_codec_params *p) {
     const comet_codec_grid *g = p->grid;
     if (p->rounding == COMET_ROUND_STOCHASTIC || p->keep_mask || !g->threshold ||
-        g->channels != comet_eb_channels(tensor))
+        g->channels != comet_tensor_channels(tensor))
         return COMET_ERROR_ARGUMENT;
     return all_finite(g->scale, g->channels) && all_finite(g->shift, g->channels) ? COMET_OK : COMET_ERROR_ARGUMENT;
 }

@@ -5,9 +5,6 @@
 
 #include "codec/codec_impl.h"
 
-/* The extent of the channel dimension; 1 where there is none. */
-int64_t comet_eb_channels(const comet_tensor *tensor);
-
 comet_status comet_eb_compress(const codec_compress_job *job);
 comet_status comet_eb_decompress(const codec_decompress_job *job);
 comet_status comet_eb_inspect(const stream_header *header, const uint8_t *body, size_t body_bytes,

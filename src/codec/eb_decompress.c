@@ -158,20 +158,9 @@ static comet_status check_header(const stream_header *h) {
     return comet_quantiser_bound(h->bound, h->dtype) == h->bound ? COMET_OK : COMET_ERROR_CORRUPT;
 }
 
-static comet_status check_grid(const stream_header *h, const comet_codec_grid *grid, const comet_tensor *tensor) {
-    if (!grid)
-        return COMET_OK;
-    if (!grid->threshold)
-        return COMET_ERROR_ARGUMENT;
-    (void)h;
-    return grid->channels == comet_eb_channels(tensor) ? COMET_OK : COMET_ERROR_MISMATCH;
-}
-
 comet_status comet_eb_decompress(const codec_decompress_job *job) {
     decompress_call call = {.status = COMET_OK, .value_bytes = comet_dtype_size(job->header->dtype)};
     comet_status status = check_header(job->header);
-    if (status == COMET_OK)
-        status = check_grid(job->header, job->grid, job->tensor);
     if (status == COMET_OK)
         status = source_init(&call.source, job->header, job->body, job->body_bytes);
     if (status != COMET_OK)
