@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/access.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -9,10 +8,10 @@
 
 enum { CHUNK = 256 }; /* values converted at a time */
 
-static uint8_t u8_of_f32(float f) {
-    if (!(f > 0.0f))
-        return 0;
-    return f >= 255.0f ? 255 : (uint8_t)rintf(f);
+static inline uint8_t u8_of_f32(float f) {
+    f = f > 0.0f ? f : 0.0f; /* NaN too */
+    f = f < 255.0f ? f : 255.0f;
+    return (uint8_t)comet_bits_of(f + 0x1.8p23f); /* rounds to an integer, which is in the low bits */
 }
 
 void comet_convert_to_f32(comet_dtype dtype, const void *patterns, int64_t count, float *values) {

@@ -16,33 +16,28 @@ static inline uint16_t comet_bf16_of_f32(float f) {
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
+/* Written with selections, not branches, so that a loop over it becomes vector code. */
 static inline float comet_f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
-    if (rest >= 0x7c00u)
-        return comet_float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-    if (rest >= 0x400u)
-        return comet_float_of(sign | ((rest << 13) + (112u << 23)));
-    /* subnormal: rest * 2^-24, exact in fp32; built from integers so that no mode of the machine can flush it */
-    float magnitude = (float)rest * 0x1p-24f;
-    return comet_float_of(sign | comet_bits_of(magnitude));
+    uint32_t normal = (rest << 13) + (112u << 23);
+    uint32_t special = 0x7f800000u | (rest & 0x3ffu) << 13;
+    /* rest * 2^-24, built from an integer so that no mode of the machine can flush it */
+    uint32_t subnormal = comet_bits_of((float)(int32_t)rest * 0x1p-24f);
+    uint32_t magnitude = rest < 0x400u ? subnormal : normal;
+    magnitude = rest >= 0x7c00u ? special : magnitude;
+    return comet_float_of(sign | magnitude);
 }
 
 static inline uint16_t comet_f16_of_f32(float f) {
     uint32_t u = comet_bits_of(f), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
-    if (a > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | ((a >> 13) & 0x3ffu));
-    if (a >= 0x477ff000u)
-        return (uint16_t)(sign | 0x7c00u); /* 65520 and above round to infinity */
-    if (a >= 0x38800000u) {
-        a += 0xfffu + ((a >> 13) & 1u);
-        return (uint16_t)(sign | ((a - (112u << 23)) >> 13));
-    }
-    if (a < 0x33000000u)
-        return (uint16_t)sign; /* below half of the least subnormal; exactly half is a tie to even, 0 */
-    uint32_t shift = 126u - (a >> 23), mantissa = (a & 0x7fffffu) | 0x800000u;
-    uint32_t kept = mantissa >> shift, rest = mantissa & ((1u << shift) - 1u), half = 1u << (shift - 1u);
-    kept += rest > half || (rest == half && (kept & 1u));
-    return (uint16_t)(sign | kept);
+    uint32_t normal = (a + 0xfffu + ((a >> 13) & 1u) - (112u << 23)) >> 13;
+    /* the spacing of fp32 at 1/2 is 2^-24, that of fp16's subnormals: the addition rounds */
+    uint32_t subnormal = comet_bits_of(comet_float_of(a) + 0.5f) - 0x3f000000u;
+    uint32_t nan = 0x7e00u | ((a >> 13) & 0x3ffu);
+    uint32_t magnitude = a < 0x38800000u ? subnormal : normal;
+    magnitude = a >= 0x477ff000u ? 0x7c00u : magnitude; /* 65520 and above round to infinity */
+    magnitude = a > 0x7f800000u ? nan : magnitude;
+    return (uint16_t)(sign | magnitude);
 }
 
 #endif

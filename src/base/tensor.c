@@ -30,8 +30,7 @@ const char *comet_dtype_name(comet_dtype dtype) {
     return "?";
 }
 
-/* The product of the extents, or -1 if an extent is negative or the product exceeds COMET_MAX_COUNT. */
-static int64_t count_of(int32_t ndim, const int64_t *shape) {
+int64_t comet_shape_count(int32_t ndim, const int64_t *shape) {
     int64_t count = 1;
     for (int32_t d = 0; d < ndim; d++)
         if (shape[d] < 0)
@@ -47,7 +46,7 @@ static int64_t count_of(int32_t ndim, const int64_t *shape) {
 }
 
 int comet_shape_is_valid(int32_t ndim, const int64_t *shape) {
-    return ndim >= 0 && ndim <= COMET_MAX_DIMS && count_of(ndim, shape) >= 0;
+    return ndim >= 0 && ndim <= COMET_MAX_DIMS && comet_shape_count(ndim, shape) >= 0;
 }
 
 comet_status comet_tensor_check(const comet_tensor *tensor) {
@@ -69,15 +68,14 @@ comet_status comet_tensor_init(comet_tensor *tensor, void *data, comet_dtype dty
     for (int32_t d = ndim - 1; d >= 0; d--) {
         tensor->shape[d] = shape[d];
         tensor->strides[d] = stride;
-        stride *= shape[d] > 0 ? shape[d] : 1; /* an empty dimension: any stride does, and none may overflow */
-        if (stride > COMET_MAX_COUNT)
-            stride = COMET_MAX_COUNT;
+        /* beside an empty dimension extents may be of any size; any stride does, but none may overflow */
+        stride = shape[d] <= COMET_MAX_COUNT / stride ? stride * (shape[d] ? shape[d] : 1) : COMET_MAX_COUNT;
     }
     return COMET_OK;
 }
 
 int64_t comet_tensor_count(const comet_tensor *tensor) {
-    return count_of(tensor->ndim, tensor->shape);
+    return comet_shape_count(tensor->ndim, tensor->shape);
 }
 
 int comet_tensor_is_contiguous(const comet_tensor *tensor) {

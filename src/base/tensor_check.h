@@ -8,6 +8,9 @@
 /* More values than any memory holds, few enough that byte counts and tile numbers never overflow 64 bits. */
 #define COMET_MAX_COUNT ((int64_t)1 << 48)
 
+/* The product of the extents, or -1 if an extent is negative or the product exceeds COMET_MAX_COUNT. */
+int64_t comet_shape_count(int32_t ndim, const int64_t *shape);
+
 /* 1 if ndim and the extents are in range and their product is at most COMET_MAX_COUNT. */
 int comet_shape_is_valid(int32_t ndim, const int64_t *shape);
 

@@ -16,9 +16,7 @@ static tile_geometry make(int64_t count, int64_t channels, int64_t row) {
 }
 
 tile_geometry comet_geometry_of(comet_layout layout, int32_t ndim, const int64_t *shape) {
-    int64_t count = 1;
-    for (int32_t d = 0; d < ndim; d++)
-        count *= shape[d];
+    int64_t count = comet_shape_count(ndim, shape);
     if (count == 0)
         return make(0, 1, LEAST_ROW);
     int32_t channel_dims = layout == COMET_NHWC && ndim >= 1 && count / shape[ndim - 1] >= LEAST_POSITIONS;

@@ -30,7 +30,7 @@ typedef struct pool_part {
     int64_t in_x, in_end;   /* pixels of the input, */
     int64_t step;           /* in runs of so many */
     int64_t in_y, in_y_end; /* and its rows */
-    int64_t first_row, row; /* the first value of the map, the pooled row */
+    int64_t map_first, row; /* the first value of the map; the pooled row */
     int64_t c, channels;
 } pool_part;
 
@@ -58,7 +58,7 @@ static size_t pool_bound(const comet_tensor *tensor, const comet_codec_params *p
 
 /* Where the part's values of input row y, pixel x start. */
 static inline int64_t input_at(const pool_work *w, const pool_part *p, int64_t y, int64_t x) {
-    return p->first_row + (y * w->s.maps.width + x) * w->s.maps.inner + p->c;
+    return p->map_first + (y * w->s.maps.width + x) * w->s.maps.inner + p->c;
 }
 
 static inline size_t pooled_at(const pool_work *w, const pool_part *p, int64_t x) {
@@ -233,7 +233,7 @@ COMET_BODY void run_row(const pool_work *w, int64_t row) {
     int whole = m->inner <= SEGMENT / k;
     int64_t pixels = whole ? SEGMENT / (k * m->inner) : 1, channels = whole ? m->inner : SEGMENT;
     pool_part p = {.in_y = y * k, .in_y_end = comet_min_i64(y * k + k, m->height), .row = row};
-    p.first_row = map * m->height * m->width * m->inner;
+    p.map_first = map * m->height * m->width * m->inner;
     for (p.x = 0; p.x < w->s.width; p.x = p.x_end) {
         p.x_end = comet_min_i64(p.x + pixels, w->s.width);
         p.in_x = p.x * k;

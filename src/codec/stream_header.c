@@ -83,9 +83,7 @@ static comet_status read_fields(const uint8_t *stream, stream_header *h) {
     if (!comet_shape_is_valid(h->ndim, h->shape) || !reserved_is_zero(stream, h->ndim) ||
         (h->flags & ~STREAM_FLAGS_KNOWN) || !isfinite(h->bound) || h->bound < 0)
         return COMET_ERROR_CORRUPT;
-    h->count = 1;
-    for (int32_t d = 0; d < h->ndim; d++)
-        h->count *= h->shape[d];
+    h->count = comet_shape_count(h->ndim, h->shape);
     return COMET_OK;
 }
 

@@ -6,17 +6,15 @@
 
 #include "base/access.h"
 #include "base/bits.h"
+#include "base/tensor_check.h"
 
 static const float largest_f16 = 65504.0f;
 
 /* The product of the extents behind the channel dimension. */
 static int64_t channel_stride_of(const comet_tensor *t) {
-    if (t->layout != COMET_NCHW || t->ndim < 3)
+    if (t->layout != COMET_NCHW || t->ndim < 3 || comet_tensor_count(t) == 0)
         return 1;
-    int64_t stride = 1;
-    for (int32_t d = 2; d < t->ndim; d++)
-        stride *= t->shape[d];
-    return stride ? stride : 1;
+    return comet_shape_count(t->ndim - 2, t->shape + 2);
 }
 
 void comet_tile_io_init(tile_io *io, const comet_tensor *tensor, const tile_geometry *geometry,
