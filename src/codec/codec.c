@@ -190,6 +190,14 @@ comet_status comet_codec_compress(const comet_tensor *tensor, const comet_codec_
     return COMET_OK;
 }
 
+/* What the header and the size of the body alone can tell. */
+static comet_status check_stream(const stream_header *h) {
+    const codec_vtable *codec = codecs[h->codec];
+    comet_tensor tensor = {.dtype = h->dtype, .layout = h->layout, .ndim = h->ndim};
+    memcpy(tensor.shape, h->shape, sizeof tensor.shape);
+    return codec->check_stream ? codec->check_stream(h, &tensor) : COMET_OK;
+}
+
 static comet_status check_fit(const stream_header *h, const comet_codec_grid *grid, const comet_tensor *tensor) {
     if (h->ndim != tensor->ndim || h->layout != tensor->layout)
         return COMET_ERROR_MISMATCH;
@@ -217,6 +225,8 @@ comet_status comet_codec_decompress(const void *stream, size_t bytes, const come
     stream_header header;
     if (status == COMET_OK)
         status = comet_stream_header_read(stream, bytes, 1, &header);
+    if (status == COMET_OK)
+        status = check_stream(&header);
     if (status == COMET_OK)
         status = check_fit(&header, grid, tensor);
     if (status != COMET_OK)
@@ -246,6 +256,8 @@ comet_status comet_codec_inspect(const void *stream, size_t bytes, comet_codec_i
         return COMET_ERROR_ARGUMENT;
     stream_header h;
     comet_status status = comet_stream_header_read(stream, bytes, 0, &h);
+    if (status == COMET_OK)
+        status = check_stream(&h);
     if (status != COMET_OK)
         return status;
     *info = (comet_codec_info){.codec = h.codec,

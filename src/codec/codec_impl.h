@@ -45,6 +45,11 @@ typedef struct codec_vtable {
     size_t (*decompress_workspace)(const comet_tensor *tensor, const comet_codec_grid *grid, unsigned threads);
     /* Writes the body, sets header->body_bytes. COMET_ERROR_CAPACITY if it does not fit body_capacity. */
     comet_status (*compress)(const codec_compress_job *job);
+    /*
+     * Whether the header's fields and the size of the body can be of this codec; `tensor` is a view with the header's shape.
+     * Called before decompress and inspect. NULL: they check for themselves.
+     */
+    comet_status (*check_stream)(const stream_header *header, const comet_tensor *tensor);
     /* Body bytes are hostile: check everything. */
     comet_status (*decompress)(const codec_decompress_job *job);
     /* Adds what the body says (tile counts, ...), checking what it reads. NULL: nothing to add. */

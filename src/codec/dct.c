@@ -400,12 +400,16 @@ static int maxima_are_valid(const dct_shape *s, const uint8_t *body) {
     return 1;
 }
 
+static comet_status dct_check_stream(const stream_header *h, const comet_tensor *tensor) {
+    dct_shape s = shape_of(tensor);
+    int fits = comet_header_is_plain(h, 0) && !h->wide_parameter && h->parameter <= 1 && h->body_bytes >= s.rest_at &&
+               (s.transform || h->body_bytes == bound_of(&s));
+    return fits ? COMET_OK : COMET_ERROR_CORRUPT;
+}
+
 static comet_status dct_decompress(const codec_decompress_job *job) {
     const stream_header *h = job->header;
     dct_work w = {.view = comet_view_of(job->tensor), .s = shape_of(job->tensor), .from = job->body, .isa = job->isa};
-    if (!comet_header_is_plain(h, 0) || h->wide_parameter || h->parameter > 1 || job->body_bytes < w.s.rest_at ||
-        (!w.s.transform && job->body_bytes != bound_of(&w.s)))
-        return COMET_ERROR_CORRUPT;
     if (w.s.count == 0)
         return COMET_OK;
     if (!maxima_are_valid(&w.s, job->body))
@@ -423,5 +427,6 @@ const codec_vtable comet_codec_dct = {
     .body_bound = dct_bound,
     .workspace = dct_workspace,
     .compress = dct_compress,
+    .check_stream = dct_check_stream,
     .decompress = dct_decompress,
 };

@@ -271,16 +271,21 @@ static int tail_is_clear(const group_shape *s, const uint8_t *body) {
     return used == 0 || body[s->bytes - 1] >> used == 0;
 }
 
+static comet_status group_check_stream(const stream_header *h, const comet_tensor *tensor) {
+    (void)tensor;
+    int fits = comet_header_is_plain(h, STREAM_STOCHASTIC) && bits_are_valid(h->parameter) &&
+               values_are_valid(h->wide_parameter) &&
+               h->body_bytes == shape_of(h->count, (int64_t)h->wide_parameter, h->parameter).bytes;
+    return fits ? COMET_OK : COMET_ERROR_CORRUPT;
+}
+
 static comet_status group_decompress(const codec_decompress_job *job) {
     const stream_header *h = job->header;
-    if (!comet_header_is_plain(h, STREAM_STOCHASTIC) || !bits_are_valid(h->parameter) ||
-        !values_are_valid(h->wide_parameter))
-        return COMET_ERROR_CORRUPT;
     group_work w = {.view = comet_view_of(job->tensor),
                     .s = shape_of(h->count, (int64_t)h->wide_parameter, h->parameter),
                     .from = job->body,
                     .isa = job->isa};
-    if (job->body_bytes != w.s.bytes || !tail_is_clear(&w.s, job->body))
+    if (!tail_is_clear(&w.s, job->body))
         return COMET_ERROR_CORRUPT;
     return group_run(&w, job->threads);
 }
@@ -290,5 +295,6 @@ const codec_vtable comet_codec_group = {
     .check = group_check,
     .body_bound = group_bound,
     .compress = group_compress,
+    .check_stream = group_check_stream,
     .decompress = group_decompress,
 };

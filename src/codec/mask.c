@@ -135,10 +135,15 @@ static comet_status mask_compress(const codec_compress_job *job) {
     return COMET_OK;
 }
 
+static comet_status mask_check_stream(const stream_header *h, const comet_tensor *tensor) {
+    (void)tensor;
+    int fits = comet_header_is_plain(h, 0) && !h->parameter && !h->wide_parameter &&
+               h->body_bytes == mask_bytes(h->count);
+    return fits ? COMET_OK : COMET_ERROR_CORRUPT;
+}
+
 static comet_status mask_decompress(const codec_decompress_job *job) {
     const stream_header *h = job->header;
-    if (!comet_header_is_plain(h, 0) || h->parameter || h->wide_parameter || job->body_bytes != mask_bytes(h->count))
-        return COMET_ERROR_CORRUPT;
     if (h->count % 8 && job->body[job->body_bytes - 1] >> h->count % 8)
         return COMET_ERROR_CORRUPT; /* a bit behind the last value */
     mask_work w = {.view = comet_view_of(job->tensor), .from = job->body, .count = h->count, .isa = job->isa};
@@ -150,5 +155,6 @@ const codec_vtable comet_codec_mask = {
     .name = "mask",
     .body_bound = mask_bound,
     .compress = mask_compress,
+    .check_stream = mask_check_stream,
     .decompress = mask_decompress,
 };

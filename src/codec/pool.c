@@ -281,17 +281,17 @@ static comet_status pool_compress(const codec_compress_job *job) {
     return COMET_OK;
 }
 
+static comet_status pool_check_stream(const stream_header *h, const comet_tensor *tensor) {
+    int fits = comet_header_is_plain(h, 0) && !h->wide_parameter && h->parameter >= 1 && h->parameter <= MAX_BLOCK &&
+               comet_maps_exist(h->layout, h->ndim) && h->body_bytes == shape_of(tensor, h->parameter).bytes;
+    return fits ? COMET_OK : COMET_ERROR_CORRUPT;
+}
+
 static comet_status pool_decompress(const codec_decompress_job *job) {
-    const stream_header *h = job->header;
-    if (!comet_header_is_plain(h, 0) || h->wide_parameter || h->parameter < 1 || h->parameter > MAX_BLOCK ||
-        !comet_maps_exist(h->layout, h->ndim))
-        return COMET_ERROR_CORRUPT;
     pool_work w = {.view = comet_view_of(job->tensor),
-                   .s = shape_of(job->tensor, h->parameter),
+                   .s = shape_of(job->tensor, job->header->parameter),
                    .from = job->body,
                    .isa = job->isa};
-    if (job->body_bytes != w.s.bytes)
-        return COMET_ERROR_CORRUPT;
     pool_run(&w, job->threads);
     return COMET_OK;
 }
@@ -301,5 +301,6 @@ const codec_vtable comet_codec_pool = {
     .check = pool_check,
     .body_bound = pool_bound,
     .compress = pool_compress,
+    .check_stream = pool_check_stream,
     .decompress = pool_decompress,
 };

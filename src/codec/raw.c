@@ -51,12 +51,14 @@ static comet_status raw_compress(const codec_compress_job *job) {
     return COMET_OK;
 }
 
+static comet_status raw_check_stream(const stream_header *h, const comet_tensor *tensor) {
+    int fits = comet_header_is_plain(h, 0) && !h->parameter && !h->wide_parameter &&
+               h->body_bytes == raw_bound(tensor, NULL);
+    return fits ? COMET_OK : COMET_ERROR_CORRUPT;
+}
+
 static comet_status raw_decompress(const codec_decompress_job *job) {
-    const stream_header *h = job->header;
-    if (!comet_header_is_plain(h, 0) || h->parameter || h->wide_parameter ||
-        job->body_bytes != raw_bound(job->tensor, NULL))
-        return COMET_ERROR_CORRUPT;
-    raw_work w = {.view = comet_view_of(job->tensor), .from = job->body, .count = h->count};
+    raw_work w = {.view = comet_view_of(job->tensor), .from = job->body, .count = job->header->count};
     raw_copy(&w, job->threads);
     return COMET_OK;
 }
@@ -65,5 +67,6 @@ const codec_vtable comet_codec_raw = {
     .name = "raw",
     .body_bound = raw_bound,
     .compress = raw_compress,
+    .check_stream = raw_check_stream,
     .decompress = raw_decompress,
 };
