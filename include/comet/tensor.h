@@ -70,8 +70,7 @@ COMET_API int comet_tensor_is_contiguous(const comet_tensor *tensor);
  * given as COMET_NCHW whose strides are channels-last becomes a COMET_NHWC view of the same values (dimensions
  * permuted to N, H, W, C). COMET_ERROR_UNSUPPORTED: another device or type. The view is valid as long as `source` is.
  */
-COMET_API comet_status comet_tensor_from_dlpack(const void *source, comet_layout layout,
-                                                comet_tensor *tensor);
+COMET_API comet_status comet_tensor_from_dlpack(const void *source, comet_layout layout, comet_tensor *tensor);
 
 #ifdef __cplusplus
 }

@@ -15,19 +15,18 @@ static inline uint8_t u8_of_f32(float f) {
 }
 
 void comet_convert_to_f32(comet_dtype dtype, const void *patterns, int64_t count, float *values) {
-    const uint16_t *h = patterns;
-    const uint8_t *b = patterns;
+    const uint8_t *b = patterns; /* may start at any address */
     switch (dtype) {
     case COMET_F32:
         memcpy(values, patterns, (size_t)count * sizeof *values);
         break;
     case COMET_F16:
         for (int64_t i = 0; i < count; i++)
-            values[i] = comet_f16_to_f32(h[i]);
+            values[i] = comet_f16_to_f32(comet_read_u16(b + 2 * i));
         break;
     case COMET_BF16:
         for (int64_t i = 0; i < count; i++)
-            values[i] = comet_bf16_to_f32(h[i]);
+            values[i] = comet_bf16_to_f32(comet_read_u16(b + 2 * i));
         break;
     case COMET_U8:
         for (int64_t i = 0; i < count; i++)
@@ -37,7 +36,6 @@ void comet_convert_to_f32(comet_dtype dtype, const void *patterns, int64_t count
 }
 
 void comet_convert_of_f32(comet_dtype dtype, const float *values, int64_t count, void *patterns) {
-    uint16_t *h = patterns;
     uint8_t *b = patterns;
     switch (dtype) {
     case COMET_F32:
@@ -45,11 +43,11 @@ void comet_convert_of_f32(comet_dtype dtype, const float *values, int64_t count,
         break;
     case COMET_F16:
         for (int64_t i = 0; i < count; i++)
-            h[i] = comet_f16_of_f32(values[i]);
+            comet_write_u16(b + 2 * i, comet_f16_of_f32(values[i]));
         break;
     case COMET_BF16:
         for (int64_t i = 0; i < count; i++)
-            h[i] = comet_bf16_of_f32(values[i]);
+            comet_write_u16(b + 2 * i, comet_bf16_of_f32(values[i]));
         break;
     case COMET_U8:
         for (int64_t i = 0; i < count; i++)

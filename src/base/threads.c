@@ -115,7 +115,8 @@ unsigned comet_threads_count(const comet_threads *threads) {
     return threads ? threads->count : 1;
 }
 
-void comet_parallel(comet_threads *threads, unsigned count, void (*run)(void *context, unsigned worker), void *context) {
+void comet_parallel(comet_threads *threads, unsigned count, void (*run)(void *context, unsigned worker),
+                    void *context) {
     if (!threads || count <= 1) {
         run(context, 0);
         return;

@@ -12,8 +12,9 @@
 #include "codec/isa.h"
 
 static const codec_vtable *const codecs[] = {
-    [COMET_CODEC_RAW] = &comet_codec_raw,     [COMET_CODEC_EB] = &comet_codec_eb,     [COMET_CODEC_ZVC] = &comet_codec_zvc,
-    [COMET_CODEC_MASK] = &comet_codec_mask,   [COMET_CODEC_POOL] = &comet_codec_pool, [COMET_CODEC_GROUP] = &comet_codec_group,
+    [COMET_CODEC_RAW] = &comet_codec_raw,   [COMET_CODEC_EB] = &comet_codec_eb,
+    [COMET_CODEC_ZVC] = &comet_codec_zvc,   [COMET_CODEC_MASK] = &comet_codec_mask,
+    [COMET_CODEC_POOL] = &comet_codec_pool, [COMET_CODEC_GROUP] = &comet_codec_group,
     [COMET_CODEC_DCT] = &comet_codec_dct,
 };
 

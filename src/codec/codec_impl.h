@@ -53,7 +53,8 @@ typedef struct codec_vtable {
     /* Body bytes are hostile: check everything. */
     comet_status (*decompress)(const codec_decompress_job *job);
     /* Adds what the body says (tile counts, ...), checking what it reads. NULL: nothing to add. */
-    comet_status (*inspect)(const stream_header *header, const uint8_t *body, size_t body_bytes, comet_codec_info *info);
+    comet_status (*inspect)(const stream_header *header, const uint8_t *body, size_t body_bytes,
+                            comet_codec_info *info);
 } codec_vtable;
 
 extern const codec_vtable comet_codec_raw, comet_codec_eb, comet_codec_zvc, comet_codec_mask, comet_codec_pool,

@@ -127,8 +127,8 @@ static int decode_chunk(const decompress_call *call, int64_t chunk) {
             comet_geometry_map(&call->source.geometry, t + 1, &maps[(t + 1 - first) % 2]);
             comet_tile_prefetch(&call->io, &maps[(t + 1 - first) % 2], 1);
         }
-        int ok = kind == TILE_KIND_CODES ? decode_codes(call, map, tile, bytes)
-                                         : decode_exact(call, map, tile, bytes, kind);
+        int ok =
+            kind == TILE_KIND_CODES ? decode_codes(call, map, tile, bytes) : decode_exact(call, map, tile, bytes, kind);
         if (!ok)
             return 0;
     }

@@ -9,7 +9,7 @@ size_t comet_eb_grid_bytes(const comet_codec_grid *grid) {
 
 void comet_eb_grid_init(eb_grid *eb, const comet_codec_grid *grid, const quantiser *q, void *memory) {
     eb->grid = grid;
-    if (!grid)
+    if (!grid || grid->channels == 0)
         return;
     for (int c = 0; c < GRID_CLASSES; c++) {
         eb->channels[c] = (grid_channel *)memory + (size_t)c * (size_t)grid->channels;

@@ -60,9 +60,8 @@ static void map_linear(const tile_geometry *g, int64_t tile, tile_map *map) {
 static void map_group(const tile_geometry *g, int64_t column, int64_t c, int lane, int length, tile_map *map) {
     int64_t band = column / g->row, p = column % g->row;
     for (int m = 0; m < TILE_LANE_COLUMNS && column + m < g->columns; m++) {
-        map->segments[map->count++] = (tile_segment){.first = (band * TILE_ROWS * g->row + p) * g->channels + c,
-                                                     .at = m * TILE_LANES + lane,
-                                                     .count = length};
+        map->segments[map->count++] = (tile_segment){
+            .first = (band * TILE_ROWS * g->row + p) * g->channels + c, .at = m * TILE_LANES + lane, .count = length};
         map->columns += length;
         if (++p == g->row) {
             p = 0;

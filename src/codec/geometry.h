@@ -46,9 +46,9 @@ enum { TILE_MAX_SEGMENTS = TILE_ROW_VALUES };
 
 typedef struct tile_map {
     int64_t stride;
-    int32_t count;        /* of segments */
-    int32_t columns;      /* in them: 256 but at the end of the tensor */
-    int32_t valid;        /* values that are not padding */
+    int32_t count;   /* of segments */
+    int32_t columns; /* in them: 256 but at the end of the tensor */
+    int32_t valid;   /* values that are not padding */
     tile_segment segments[TILE_MAX_SEGMENTS];
 } tile_map;
 

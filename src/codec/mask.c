@@ -137,8 +137,8 @@ static comet_status mask_compress(const codec_compress_job *job) {
 
 static comet_status mask_check_stream(const stream_header *h, const comet_tensor *tensor) {
     (void)tensor;
-    int fits = comet_header_is_plain(h, 0) && !h->parameter && !h->wide_parameter &&
-               h->body_bytes == mask_bytes(h->count);
+    int fits =
+        comet_header_is_plain(h, 0) && !h->parameter && !h->wide_parameter && h->body_bytes == mask_bytes(h->count);
     return fits ? COMET_OK : COMET_ERROR_CORRUPT;
 }
 

@@ -52,8 +52,8 @@ static comet_status raw_compress(const codec_compress_job *job) {
 }
 
 static comet_status raw_check_stream(const stream_header *h, const comet_tensor *tensor) {
-    int fits = comet_header_is_plain(h, 0) && !h->parameter && !h->wide_parameter &&
-               h->body_bytes == raw_bound(tensor, NULL);
+    int fits =
+        comet_header_is_plain(h, 0) && !h->parameter && !h->wide_parameter && h->body_bytes == raw_bound(tensor, NULL);
     return fits ? COMET_OK : COMET_ERROR_CORRUPT;
 }
 

@@ -10,13 +10,7 @@
 
 #define STREAM_HEADER_BYTES 128
 
-enum {
-    STREAM_CHECKSUM = 1,
-    STREAM_KEEP_MASK = 2,
-    STREAM_STOCHASTIC = 4,
-    STREAM_GRID = 8,
-    STREAM_FLAGS_KNOWN = 15
-};
+enum { STREAM_CHECKSUM = 1, STREAM_KEEP_MASK = 2, STREAM_STOCHASTIC = 4, STREAM_GRID = 8, STREAM_FLAGS_KNOWN = 15 };
 
 typedef struct stream_header {
     comet_codec codec;

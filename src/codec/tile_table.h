@@ -7,7 +7,12 @@
 
 #include "base/bits.h"
 
-enum { TABLE_GROUP_TILES = 8, TABLE_GROUP_BYTES = 24, TABLE_SIZE_BITS = 13, TABLE_SIZE_MASK = (1 << TABLE_SIZE_BITS) - 1 };
+enum {
+    TABLE_GROUP_TILES = 8,
+    TABLE_GROUP_BYTES = 24,
+    TABLE_SIZE_BITS = 13,
+    TABLE_SIZE_MASK = (1 << TABLE_SIZE_BITS) - 1
+};
 
 static inline size_t comet_table_bytes(int64_t tiles) {
     return (size_t)comet_div_up(tiles, TABLE_GROUP_TILES) * TABLE_GROUP_BYTES;

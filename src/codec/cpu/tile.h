@@ -32,14 +32,14 @@ typedef union tile_codes {
 /* What a quantiser needs beside the values. */
 typedef struct tile_quantise {
     const quantiser_class *c;
-    uint64_t seed, tile;        /* QUANTISE_STOCHASTIC */
-    const grid_channel *grid;   /* QUANTISE_GRID: one for each value of the tile's buffer, NULL otherwise */
+    uint64_t seed, tile;      /* QUANTISE_STOCHASTIC */
+    const grid_channel *grid; /* QUANTISE_GRID: one for each value of the tile's buffer, NULL otherwise */
 } tile_quantise;
 
 enum {
-    TILE_ENCODED_MAX = 2560,               /* head, flags, firsts, ballots and data of 16 full planes fit in it */
-    TILE_ENCODE_SLACK = 64,                /* and stores may run over by this */
-    TILE_DECODE_SLACK = 64                 /* decode() may read this much behind the tile */
+    TILE_ENCODED_MAX = 2560, /* head, flags, firsts, ballots and data of 16 full planes fit in it */
+    TILE_ENCODE_SLACK = 64,  /* and stores may run over by this */
+    TILE_DECODE_SLACK = 64   /* decode() may read this much behind the tile */
 };
 
 typedef struct tile_kernels {

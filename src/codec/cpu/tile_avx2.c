@@ -132,10 +132,10 @@ static inline __m256 sum_columns(const __m256 *r) {
 static double sum_linear(const __m256 *r) {
     __m256 low = _mm256_add_ps(sum_columns(r), sum_columns(r + 16)); /* lanes at distance 16 */
     __m256 high = _mm256_add_ps(sum_columns(r + 8), sum_columns(r + 24));
-    __m256 lanes = _mm256_add_ps(low, high);                                      /* 8 */
-    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0x4e));                 /* 4 */
-    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0xb1));                 /* 2 */
-    lanes = _mm256_add_ps(lanes, _mm256_permute2f128_ps(lanes, lanes, 0x01));     /* 1 */
+    __m256 lanes = _mm256_add_ps(low, high);                                  /* 8 */
+    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0x4e));             /* 4 */
+    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0xb1));             /* 2 */
+    lanes = _mm256_add_ps(lanes, _mm256_permute2f128_ps(lanes, lanes, 0x01)); /* 1 */
     return (double)_mm256_cvtss_f32(lanes);
 }
 
@@ -295,8 +295,8 @@ static void quantise(const float *v, tile_order order, const tile_quantise *how,
     int8_t *to = order == TILE_LINEAR ? codes->narrow : places;
     __m256 inverse = _mm256_set1_ps(how->c->inverse);
     for (int i = 0; i < TILE_VALUES; i += 32)
-        _mm256_store_si256((__m256i *)(to + i), mode == QUANTISE_NEAREST ? quantise_32(v + i, inverse, 0)
-                                                                         : quantise_32(v + i, inverse, 1));
+        _mm256_store_si256((__m256i *)(to + i),
+                           mode == QUANTISE_NEAREST ? quantise_32(v + i, inverse, 0) : quantise_32(v + i, inverse, 1));
     for (int k = 0; k < TILE_ROWS && order == TILE_INTERLEAVED; k++)
         linear_of_interleaved(places + k * TILE_ROW_VALUES, codes->narrow + k * TILE_ROW_VALUES);
 }

@@ -37,27 +37,28 @@ static inline void column_expand(uint8_t *column, const uint8_t *in, uint32_t ba
 
 /* ---- bit-planes ---- */
 
-#define FOLD_MATRIX 0x8182848890A0C080    /* bit b becomes bit b ^ bit 7 for b < 7; its own inverse */
-#define UNIT_MATRIX 0x8040201008040201    /* byte b is 1 << b: as the vector, it transposes the matrix operand */
+#define FOLD_MATRIX 0x8182848890A0C080 /* bit b becomes bit b ^ bit 7 for b < 7; its own inverse */
+#define UNIT_MATRIX 0x8040201008040201 /* byte b is 1 << b: as the vector, it transposes the matrix operand */
 
 static inline __m512i fold(__m512i d) {
     return _mm512_gf2p8affine_epi64_epi8(d, _mm512_set1_epi64((int64_t)FOLD_MATRIX), 0);
 }
 
 /* Byte 16 p + 8 s + g: plane p (or 4 + p) of group g in zmm s, from bytes 8 g + p. */
-static const uint8_t planes_low[64] = {
-    0, 8,  16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 1, 9,  17, 25, 33, 41, 49, 57, 65, 73, 81, 89, 97, 105, 113, 121,
-    2, 10, 18, 26, 34, 42, 50, 58, 66, 74, 82, 90, 98, 106, 114, 122, 3, 11, 19, 27, 35, 43, 51, 59, 67, 75, 83, 91, 99, 107, 115, 123};
+static const uint8_t planes_low[64] = {0, 8,  16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120,
+                                       1, 9,  17, 25, 33, 41, 49, 57, 65, 73, 81, 89, 97, 105, 113, 121,
+                                       2, 10, 18, 26, 34, 42, 50, 58, 66, 74, 82, 90, 98, 106, 114, 122,
+                                       3, 11, 19, 27, 35, 43, 51, 59, 67, 75, 83, 91, 99, 107, 115, 123};
 
 /* Byte 8 g + 7 - p: plane p of group g of zmm 0, from units of 16 bytes a plane (p < 4 first operand, else second). */
-static const uint8_t groups_first[64] = {
-    112, 96, 80, 64, 48, 32, 16, 0, 113, 97,  81, 65, 49, 33, 17, 1, 114, 98,  82, 66, 50, 34, 18, 2, 115, 99,  83, 67, 51, 35, 19, 3,
-    116, 100, 84, 68, 52, 36, 20, 4, 117, 101, 85, 69, 53, 37, 21, 5, 118, 102, 86, 70, 54, 38, 22, 6, 119, 103, 87, 71, 55, 39, 23, 7};
+static const uint8_t groups_first[64] = {112, 96,  80, 64, 48, 32, 16, 0, 113, 97,  81, 65, 49, 33, 17, 1,
+                                         114, 98,  82, 66, 50, 34, 18, 2, 115, 99,  83, 67, 51, 35, 19, 3,
+                                         116, 100, 84, 68, 52, 36, 20, 4, 117, 101, 85, 69, 53, 37, 21, 5,
+                                         118, 102, 86, 70, 54, 38, 22, 6, 119, 103, 87, 71, 55, 39, 23, 7};
 
-static const uint8_t reverse_qword[64] = {7,  6,  5,  4,  3,  2,  1,  0,  15, 14, 13, 12, 11, 10, 9,  8,
-                                          7,  6,  5,  4,  3,  2,  1,  0,  15, 14, 13, 12, 11, 10, 9,  8,
-                                          7,  6,  5,  4,  3,  2,  1,  0,  15, 14, 13, 12, 11, 10, 9,  8,
-                                          7,  6,  5,  4,  3,  2,  1,  0,  15, 14, 13, 12, 11, 10, 9,  8};
+static const uint8_t reverse_qword[64] = {
+    7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 13, 12, 11, 10, 9, 8,
+    7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 13, 12, 11, 10, 9, 8};
 
 /* Four registers of four 16-byte units: unit j of register i becomes unit i of register j. */
 static inline void transpose_units(__m512i *u) {
@@ -142,10 +143,10 @@ enum { REGISTERS = 16, ROW_REGISTERS = 4 };
 
 /* Row 0 of the codes less their left neighbours. `before` holds the 64 codes in front of q, for chained lanes. */
 static inline __m512i minus_left(__m512i before, __m512i q, int chained) {
-    static const uint8_t shift_one[64] = {63,  64,  65,  66,  67,  68,  69,  70,  71,  72,  73,  74,  75,  76,  77,  78,
-                                          79,  80,  81,  82,  83,  84,  85,  86,  87,  88,  89,  90,  91,  92,  93,  94,
-                                          95,  96,  97,  98,  99,  100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110,
-                                          111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126};
+    static const uint8_t shift_one[64] = {
+        63,  64,  65,  66,  67,  68,  69,  70,  71,  72,  73,  74,  75,  76,  77,  78,  79,  80,  81,  82,  83,  84,
+        85,  86,  87,  88,  89,  90,  91,  92,  93,  94,  95,  96,  97,  98,  99,  100, 101, 102, 103, 104, 105, 106,
+        107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126};
     if (chained)
         return _mm512_sub_epi8(q, _mm512_permutex2var_epi8(before, _mm512_loadu_si512(shift_one), q));
     return _mm512_maskz_sub_epi8(0xfefefefefefefefe, q, _mm512_slli_epi64(q, 8));
@@ -241,7 +242,7 @@ static inline uint8_t *write_ballots(column_set *set, const __m512i ballots[2], 
         __mmask16 lone = 0;
         for (unsigned one = _mm512_cmpeq_epi32_mask(count, _mm512_set1_epi32(1)); one; one &= one - 1) {
             int c = __builtin_ctz(one);
-            const uint8_t *column = planes[p] + c * COLUMN_BYTES;
+            const uint8_t *column = (uint8_t *)planes + (COLUMNS * p + c) * COLUMN_BYTES;
             lone = (__mmask16)(lone | has_single_bit(column) << c);
         }
         __mmask16 some = (__mmask16)(any & ~full & ~lone);
@@ -267,12 +268,12 @@ static inline uint8_t *write_columns(const column_set *set, uint8_t (*planes)[PL
     uint32_t left = (set->nonempty | set->nonempty >> 1) & 0x55555555u;
     for (; left; left &= left - 1) {
         int c = __builtin_ctz(left);
-        const uint8_t *columns = planes[0] + c * COLUMN_BYTES;
+        const uint8_t *columns = (uint8_t *)planes + c * COLUMN_BYTES;
         uint64_t ballots = comet_read_u64(&set->ballots[c]);
         if (set->single >> c & 3) {
             for (int i = c; i < c + 2; i++) {
                 int flag = set->single >> i & 1 ? COLUMN_SINGLE : set->nonempty >> i & 1 ? COLUMN_SOME : COLUMN_EMPTY;
-                out = pack_column(out, planes[0] + i * COLUMN_BYTES, set->ballots[i], flag);
+                out = pack_column(out, (uint8_t *)planes + i * COLUMN_BYTES, set->ballots[i], flag);
             }
         } else {
             _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(ballots, _mm512_load_si512(columns)));
@@ -308,8 +309,8 @@ static inline void planes_of_codes(const int8_t *codes, int chained, int predict
 
 /* The number of magnitude planes, and whether the sign's is there: bit p of the mask is set if plane p is not empty. */
 static inline unsigned planes_used(const __m512i ballots[2]) {
-    unsigned columns = _mm512_test_epi32_mask(ballots[0], ballots[0]) |
-                       (unsigned)_mm512_test_epi32_mask(ballots[1], ballots[1]) << 16;
+    unsigned columns =
+        _mm512_test_epi32_mask(ballots[0], ballots[0]) | (unsigned)_mm512_test_epi32_mask(ballots[1], ballots[1]) << 16;
     columns |= columns >> 1;
     return _pext_u32(columns | columns >> 2, 0x11111111);
 }
@@ -374,16 +375,16 @@ static inline const uint8_t *read_ballots(const uint8_t *flags, int n, int sign,
 
 static inline void read_columns(const column_set *set, const uint8_t *data, uint8_t (*planes)[PLANE_BYTES]) {
     for (int i = 0; i < REGISTERS; i++)
-        _mm512_store_si512(planes[0] + 64 * i, _mm512_setzero_si512());
+        _mm512_store_si512((uint8_t *)planes + 64 * i, _mm512_setzero_si512());
     uint32_t left = (set->nonempty | set->nonempty >> 1) & 0x55555555u;
     for (; left; left &= left - 1) {
         int c = __builtin_ctz(left);
-        uint8_t *columns = planes[0] + c * COLUMN_BYTES;
+        uint8_t *columns = (uint8_t *)planes + c * COLUMN_BYTES;
         uint64_t ballots = comet_read_u64(&set->ballots[c]);
         if (set->single >> c & 3) {
             for (int i = c; i < c + 2; i++) {
                 int flag = set->single >> i & 1 ? COLUMN_SINGLE : set->nonempty >> i & 1 ? COLUMN_SOME : COLUMN_EMPTY;
-                data = unpack_column(planes[0] + i * COLUMN_BYTES, data, set->ballots[i], flag);
+                data = unpack_column((uint8_t *)planes + i * COLUMN_BYTES, data, set->ballots[i], flag);
             }
         } else {
             _mm512_store_si512(columns, _mm512_maskz_expand_epi8(ballots, _mm512_loadu_si512(data)));
@@ -540,10 +541,10 @@ static inline __m512 sum_columns(const __m512 *r) {
 
 static inline __attribute__((always_inline)) double sum_linear(const __m512 *r) {
     __m512 lanes = _mm512_add_ps(sum_columns(r), sum_columns(r + 8));
-    lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0x4e));             /* lanes at distance 8 */
-    lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0xb1));             /* 4 */
-    lanes = _mm512_add_ps(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0x4e));   /* 2 */
-    lanes = _mm512_add_ps(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0xb1));   /* 1 */
+    lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0x4e));           /* lanes at distance 8 */
+    lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0xb1));           /* 4 */
+    lanes = _mm512_add_ps(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0x4e)); /* 2 */
+    lanes = _mm512_add_ps(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0xb1)); /* 1 */
     return (double)_mm512_cvtss_f32(lanes);
 }
 
@@ -596,10 +597,10 @@ static void survey(const float *v, tile_order order, const tile_padding *padding
 
 /* The low bytes of the 64 integers in four registers. */
 static inline __m512i narrow_four(__m512i a, __m512i b, __m512i c, __m512i d) {
-    static const uint8_t low_bytes[64] = {0,  4,  8,  12, 16,  20,  24,  28,  32, 36, 40, 44, 48,  52,  56,  60,
-                                          64, 68, 72, 76, 80,  84,  88,  92,  96, 100, 104, 108, 112, 116, 120, 124,
-                                          0,  4,  8,  12, 16,  20,  24,  28,  32, 36, 40, 44, 48,  52,  56,  60,
-                                          64, 68, 72, 76, 80,  84,  88,  92,  96, 100, 104, 108, 112, 116, 120, 124};
+    static const uint8_t low_bytes[64] = {0,  4,  8,  12, 16, 20, 24, 28, 32, 36,  40,  44,  48,  52,  56,  60,
+                                          64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124,
+                                          0,  4,  8,  12, 16, 20, 24, 28, 32, 36,  40,  44,  48,  52,  56,  60,
+                                          64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124};
     const __m512i index = _mm512_loadu_si512(low_bytes);
     return _mm512_mask_blend_epi64(0xf0, _mm512_permutex2var_epi8(a, index, b), _mm512_permutex2var_epi8(c, index, d));
 }
@@ -629,9 +630,10 @@ static inline void quantise_rows(const float *v, __m512 inverse, int keep, __m51
 }
 
 /* Bytes 4 l + m of lanes 0-15 from two registers of two columns by 32 lanes; + 16 for lanes 16-31. */
-static const uint8_t lanes_of_columns[64] = {
-    0, 32, 64, 96,  1, 33, 65, 97,  2,  34, 66, 98,  3,  35, 67, 99,  4,  36, 68, 100, 5,  37, 69, 101, 6,  38, 70, 102, 7,  39, 71, 103,
-    8, 40, 72, 104, 9, 41, 73, 105, 10, 42, 74, 106, 11, 43, 75, 107, 12, 44, 76, 108, 13, 45, 77, 109, 14, 46, 78, 110, 15, 47, 79, 111};
+static const uint8_t lanes_of_columns[64] = {0,  32, 64, 96,  1,  33, 65, 97,  2,  34, 66, 98,  3,  35, 67, 99,
+                                             4,  36, 68, 100, 5,  37, 69, 101, 6,  38, 70, 102, 7,  39, 71, 103,
+                                             8,  40, 72, 104, 9,  41, 73, 105, 10, 42, 74, 106, 11, 43, 75, 107,
+                                             12, 44, 76, 108, 13, 45, 77, 109, 14, 46, 78, 110, 15, 47, 79, 111};
 
 /* A row of the tile, 256 bytes as 8 columns by 32 lanes, to 32 lanes by 8 columns. */
 static inline void linear_of_interleaved(__m512i *r) {
@@ -647,9 +649,10 @@ static inline void linear_of_interleaved(__m512i *r) {
 }
 
 /* Bytes 32 m' + l of lanes 0-15 (then 16-31 from the second operand), from registers of 16 lanes by 4 columns. */
-static const uint8_t columns_of_lanes[64] = {
-    0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124,
-    1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61, 65, 69, 73, 77, 81, 85, 89, 93, 97, 101, 105, 109, 113, 117, 121, 125};
+static const uint8_t columns_of_lanes[64] = {0,  4,  8,  12, 16, 20, 24, 28, 32, 36,  40,  44,  48,  52,  56,  60,
+                                             64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124,
+                                             1,  5,  9,  13, 17, 21, 25, 29, 33, 37,  41,  45,  49,  53,  57,  61,
+                                             65, 69, 73, 77, 81, 85, 89, 93, 97, 101, 105, 109, 113, 117, 121, 125};
 
 static inline void interleaved_of_linear(__m512i *r) {
     const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);

@@ -66,7 +66,7 @@ static void scatter(const tile_map *map, const float *values, float *tensor) {
 
 /* Sums are in fp32 unless a value is so large or small that its square would leave the range of fp32. */
 #define SURVEY_LEAST 0x2b800000u /* 2^-40 */
-#define SURVEY_MOST 0x53800000u  /* 2^40 */
+#define SURVEY_MOST  0x53800000u /* 2^40 */
 
 static inline int survey_is_plain(uint32_t magnitude) {
     return magnitude == 0 || (magnitude >= SURVEY_LEAST && magnitude <= SURVEY_MOST);

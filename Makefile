@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# Short names for what the CMake presets do. Each target first installs what is missing (scripts/setup.sh;
+# COMET_NO_INSTALL=1 only checks).
+
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+BUILD = cmake --preset $(1) $(2) && cmake --build --preset $(1) --parallel $(JOBS)
+CTEST = ctest --preset $(1) --parallel $(JOBS)
+
+.PHONY: all demo test asan debug fuzz coverage aarch64 format install clean help setup
+.DEFAULT_GOAL := all
+
+all: setup ## build the release preset: build/release/comet, build/release/lib/libcomet.so
+	@$(call BUILD,release)
+
+demo: setup ## build, then compress real activations and print ratio, error and speed
+	@cmake --preset release
+	@cmake --build --preset release --parallel $(JOBS) --target comet_command
+	@build/release/comet demo
+
+test: setup ## build and run all tests: release with warnings as errors, then with the sanitizers
+	@start=$$(date +%s) && \
+	$(call BUILD,release,-DCOMET_WERROR=ON) && $(call CTEST,release) && \
+	$(call BUILD,asan,-DCOMET_WERROR=ON) && $(call CTEST,asan) && \
+	echo "make test: everything passed, release and asan, in $$(($$(date +%s) - start)) s"
+
+asan: setup ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run the tests
+	@$(call BUILD,asan) && $(call CTEST,asan)
+
+debug: setup ## build without optimisation, run the tests
+	@$(call BUILD,debug) && $(call CTEST,debug)
+
+fuzz: ## run each fuzz target for FUZZ_SECONDS=60 (clang)
+	@scripts/setup.sh fuzz
+	@$(call BUILD,fuzz) && scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+
+coverage: setup ## run the tests with line counts, print the coverage of each file
+	@$(call BUILD,coverage) && scripts/coverage.sh build/coverage
+
+aarch64: ## cross-compile for 64-bit Arm and run the tests under qemu-user
+	@scripts/setup.sh aarch64
+	@scripts/aarch64_dependencies.sh build/aarch64-dependencies
+	@$(call BUILD,aarch64) && $(call CTEST,aarch64)
+
+format: ## format all C code (clang-format 14)
+	@scripts/setup.sh format
+	@scripts/format.sh
+
+install: all ## install into PREFIX=/usr/local (DESTDIR is honoured)
+	@cmake --install build/release --prefix $(PREFIX)
+
+clean: ## remove build/
+	@rm -rf build
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+setup:
+	@scripts/setup.sh

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sub-commands, and what the process answers with. */
+#ifndef COMET_CMD_COMMAND_H
+#define COMET_CMD_COMMAND_H
+
+/* Exit codes. Functions of the command return these too: whoever returns another one than DONE has said why. */
+enum { DONE = 0, FAILED = 1, MISUSED = 2 };
+
+/* argv[0] is the sub-command's name. */
+int command_compress(int argc, char **argv);
+int command_decompress(int argc, char **argv);
+int command_inspect(int argc, char **argv);
+int command_bench(int argc, char **argv);
+int command_demo(int argc, char **argv);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The comet command: finds the sub-command and runs it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "comet/version.h"
+#include "command.h"
+#include "message.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"compress", command_compress}, {"decompress", command_decompress},
+    {"inspect", command_inspect},   {"bench", command_bench},
+    {"demo", command_demo},
+};
+
+static const char help[] =
+    "Usage: comet COMMAND [OPTION...]\n"
+    "\n"
+    "Keeps the activations that training saves small, with a strict bound on the error of every value.\n"
+    "\n"
+    "Commands:\n"
+    "  compress      tensors (.npy, .npz, raw) to Comet streams\n"
+    "  decompress    and back\n"
+    "  inspect       what is in a file of streams or tensors\n"
+    "  bench codec   ratio, error and speed of the codecs, on your tensors or on built-in ones\n"
+    "  demo          the same in brief, with a word on what it means\n"
+    "\n"
+    "  comet COMMAND --help says more, with examples.  --version prints the version.\n"
+    "\n"
+    "Examples:\n"
+    "  comet demo\n"
+    "  comet compress --error-rel 0.1 conv1.npy -o conv1.comet\n"
+    "  comet inspect conv1.comet\n"
+    "  comet decompress conv1.comet -o conv1_again.npy\n"
+    "\n"
+    "Exit codes: 0 done, 1 failed (a file is missing, damaged, ...), 2 used wrongly.\n";
+
+static int run_command(int argc, char **argv) {
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(argv[0], commands[i].name) == 0) {
+            message_command(commands[i].name);
+            return commands[i].run(argc, argv);
+        }
+    return misuse("unknown command '%s'", argv[0]);
+}
+
+/* Output that did not arrive is a failure too: a full disk, a closed pipe. */
+static int finish(int answer) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && answer == DONE)
+        return fail("cannot write to standard output");
+    return answer;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2)
+        return misuse("no command given");
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        fputs(help, stdout);
+        return finish(DONE);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("comet %s, stream format %d\n", comet_version_string(), COMET_FORMAT_VERSION);
+        return finish(DONE);
+    }
+    return finish(run_command(argc - 1, argv + 1));
+}
