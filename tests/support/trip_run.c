@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "support/isas.h"
+#include "support/number.h"
 #include "support/spec_decoder.h"
+#include "support/spec_encoder.h"
 
 enum { EDGE = 64, GUARD = 0x3C, ONE_CHUNK = 65536 }; /* up to so many values there is work for one thread only */
 
@@ -232,7 +234,7 @@ static int run_reference(const trip *t, rng *r, trip_stream *s, void **values, c
     return check_round_trip(&rules, t->patterns, *values, t->count, f);
 }
 
-static int check_against_text(const trip *t, const trip_stream *s, const void *values, failure *f) {
+static int decodes_as_told(const trip *t, const trip_stream *s, const void *values, failure *f) {
     size_t bytes = raw_bytes(t);
     void *decoded = malloc(bytes ? bytes : 1);
     if (!decoded)
@@ -243,11 +245,40 @@ static int check_against_text(const trip *t, const trip_stream *s, const void *v
     return good ? 1 : failure_prefix(f, "decoder written from docs/format.md");
 }
 
+static spec_stream told_stream(const trip *t, double bound) {
+    spec_stream s = {.codec = t->spec.mode == TRIP_ZVC ? SPEC_ZVC : SPEC_EB,
+                     .dtype = (int)trip_output_dtype(t),
+                     .layout = (int)t->spec.shape.layout,
+                     .ndim = t->spec.shape.ndim,
+                     .bound = (float)bound,
+                     .grid = trip_grid(t)};
+    memcpy(s.shape, t->spec.shape.shape, sizeof s.shape);
+    s.flags = (t->params.checksum ? SPEC_CHECKSUM : 0) | (t->spec.mode == TRIP_KEEP_MASK ? SPEC_KEEP : 0) |
+              (t->spec.mode == TRIP_STOCHASTIC ? SPEC_STOCHASTIC : 0) | (s.grid ? SPEC_GRID : 0);
+    return s;
+}
+
+static int encodes_as_told(const trip *t, const trip_stream *reference, failure *f) {
+    check_rules rules = trip_rules(t, 0.0);
+    spec_stream told = told_stream(t, reference->result.bound);
+    void *stored = malloc(raw_bytes(t) + 1);
+    trip_stream s = {.bytes = malloc((size_t)t->count * 5 + 8192), .result = reference->result};
+    if (!stored || !s.bytes)
+        abort();
+    for (int64_t i = 0; i < t->count; i++)
+        bits_put(trip_output_dtype(t), stored, i, check_stored_bits(&rules, t->patterns, i));
+    s.result.bytes = spec_encode(&told, stored, t->params.seed, s.bytes);
+    int good = same_result(reference, &s, f);
+    free(stored);
+    trip_stream_free(&s);
+    return good ? 1 : failure_prefix(f, "encoder written from docs/format.md");
+}
+
 int trip_verify(const trip *t, rng *r, const trip_pools *pools, failure *f) {
     trip_stream s;
     void *values;
     int good = run_reference(t, r, &s, &values, NULL, f) && compare_isas(t, r, pools, &s, values, f) &&
-               check_against_text(t, &s, values, f);
+               decodes_as_told(t, &s, values, f) && encodes_as_told(t, &s, f);
     trip_stream_free(&s);
     free(values);
     return good ? 1 : trip_describe(t, f);
