@@ -211,7 +211,9 @@ static comet_status check_fit(const stream_header *h, const comet_codec_grid *gr
         return COMET_ERROR_MISMATCH;
     if (grid && !grid->threshold)
         return COMET_ERROR_ARGUMENT;
-    return !grid || grid->channels == comet_tensor_channels(tensor) ? COMET_OK : COMET_ERROR_MISMATCH;
+    if (grid && grid->channels != comet_tensor_channels(tensor))
+        return COMET_ERROR_MISMATCH;
+    return grid && grid->channels > INT32_MAX ? COMET_ERROR_UNSUPPORTED : COMET_OK;
 }
 
 comet_status comet_codec_decompress(const void *stream, size_t bytes, const comet_codec_grid *grid,

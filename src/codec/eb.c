@@ -20,6 +20,8 @@ static comet_status check_grid(const comet_tensor *tensor, const comet_codec_par
     if (p->rounding == COMET_ROUND_STOCHASTIC || p->keep_mask || !g->threshold ||
         g->channels != comet_tensor_channels(tensor))
         return COMET_ERROR_ARGUMENT;
+    if (g->channels > INT32_MAX)
+        return COMET_ERROR_UNSUPPORTED;
     return all_finite(g->scale, g->channels) && all_finite(g->shift, g->channels) ? COMET_OK : COMET_ERROR_ARGUMENT;
 }
 

@@ -70,18 +70,25 @@ static void load_row(const tile_io *io, segment_row r, float *values) {
         comet_access_load(t, r.first, r.count, values + r.at);
 }
 
-static inline int64_t channel_of(const tile_io *io, int64_t index) {
-    return index / io->channel_stride % io->grid->channels;
+/* Channels of a row of values: one division, then counting. */
+static void row_channels(const tile_io *io, segment_row r, int32_t *channels) {
+    int64_t channel = r.first / io->channel_stride % io->grid->channels;
+    int64_t left = io->channel_stride - r.first % io->channel_stride; /* values of this channel */
+    for (int i = 0; i < r.count; i++) {
+        channels[r.at + i] = (int32_t)channel;
+        if (--left == 0) {
+            left = io->channel_stride;
+            channel = channel + 1 < io->grid->channels ? channel + 1 : 0;
+        }
+    }
 }
 
 void comet_tile_channels(const tile_io *io, const tile_map *map, int32_t channels[TILE_VALUES]) {
-    memset(channels, 0, TILE_VALUES * sizeof *channels);
+    if (map->valid < TILE_VALUES) /* padding gets a channel too */
+        memset(channels, 0, TILE_VALUES * sizeof *channels);
     for (int s = 0; s < map->count; s++)
-        for (int k = 0; k < TILE_ROWS; k++) {
-            segment_row r = row_of(io, map, s, k);
-            for (int i = 0; i < r.count; i++)
-                channels[r.at + i] = (int32_t)channel_of(io, r.first + i);
-        }
+        for (int k = 0; k < TILE_ROWS; k++)
+            row_channels(io, row_of(io, map, s, k), channels);
 }
 
 static void apply_scale_and_shift(const tile_io *io, const tile_map *map, float *values) {
