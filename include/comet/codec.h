@@ -14,6 +14,8 @@
  * as zero. All functions are thread-safe: they keep no state between calls and touch only what they are given. Two calls
  * may share a comet_threads, a const argument, or an input; never an output or a workspace.
  *
+ * Compressing and decompressing run in the default floating-point environment and give the caller's back, flags included.
+ *
  * The stream is specified, bit by bit and with its proofs, in docs/format.md. The same input and parameters give the same
  * bytes on every machine, with every instruction set and any number of threads.
  */

@@ -4,56 +4,16 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "base/half.h"
+#include "base/convert.h"
 
 enum { CHUNK = 256 }; /* values converted at a time */
 
-static inline uint8_t u8_of_f32(float f) {
-    f = f > 0.0f ? f : 0.0f; /* NaN too */
-    f = f < 255.0f ? f : 255.0f;
-    return (uint8_t)comet_bits_of(f + 0x1.8p23f); /* rounds to an integer, which is in the low bits */
-}
-
 void comet_convert_to_f32(comet_dtype dtype, const void *patterns, int64_t count, float *values) {
-    const uint8_t *b = patterns; /* may start at any address */
-    switch (dtype) {
-    case COMET_F32:
-        memcpy(values, patterns, (size_t)count * sizeof *values);
-        break;
-    case COMET_F16:
-        for (int64_t i = 0; i < count; i++)
-            values[i] = comet_f16_to_f32(comet_read_u16(b + 2 * i));
-        break;
-    case COMET_BF16:
-        for (int64_t i = 0; i < count; i++)
-            values[i] = comet_bf16_to_f32(comet_read_u16(b + 2 * i));
-        break;
-    case COMET_U8:
-        for (int64_t i = 0; i < count; i++)
-            values[i] = (float)b[i];
-        break;
-    }
+    comet_loop_to_f32(dtype, patterns, count, values);
 }
 
 void comet_convert_of_f32(comet_dtype dtype, const float *values, int64_t count, void *patterns) {
-    uint8_t *b = patterns;
-    switch (dtype) {
-    case COMET_F32:
-        memcpy(patterns, values, (size_t)count * sizeof *values);
-        break;
-    case COMET_F16:
-        for (int64_t i = 0; i < count; i++)
-            comet_write_u16(b + 2 * i, comet_f16_of_f32(values[i]));
-        break;
-    case COMET_BF16:
-        for (int64_t i = 0; i < count; i++)
-            comet_write_u16(b + 2 * i, comet_bf16_of_f32(values[i]));
-        break;
-    case COMET_U8:
-        for (int64_t i = 0; i < count; i++)
-            b[i] = u8_of_f32(values[i]);
-        break;
-    }
+    comet_loop_of_f32(dtype, values, count, patterns);
 }
 
 /* A walk over the view: the offset of the current value and how many more lie `step` apart before the walk must turn. */

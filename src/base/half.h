@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp16 and bf16 to fp32 and back, rounding to nearest even, NaN payloads kept as far as they fit. Portable and exact. */
+/*
+ * fp16 and bf16 to fp32 and back, rounding to nearest even, NaN payloads kept as far as they fit. Portable and exact; written
+ * with selections, not branches, so that loops over them become vector code.
+ */
 #ifndef COMET_BASE_HALF_H
 #define COMET_BASE_HALF_H
 
@@ -11,12 +14,11 @@ static inline float comet_bf16_to_f32(uint16_t h) {
 
 static inline uint16_t comet_bf16_of_f32(float f) {
     uint32_t u = comet_bits_of(f);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((u >> 16) | 0x40u); /* quiet: the payload's top bits alone could read as infinity */
-    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    uint32_t nan = (u >> 16) | 0x40u; /* quiet: the payload's top bits alone could read as infinity */
+    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-/* Written with selections, not branches, so that a loop over it becomes vector code. */
 static inline float comet_f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
     uint32_t normal = (rest << 13) + (112u << 23);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/fp_environment.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 
@@ -42,7 +43,10 @@ static void *worker_main(void *argument) {
         if (self->index >= pool->wanted)
             continue;
         pthread_mutex_unlock(&pool->lock);
+        fenv_t own;
+        comet_fp_enter(&own); /* a thread inherits the environment of the one that made it */
         pool->run(pool->context, self->index);
+        comet_fp_leave(&own);
         pthread_mutex_lock(&pool->lock);
         if (--pool->active == 0)
             pthread_cond_signal(&pool->finished);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fp_environment.h"
 #include "base/memory.h"
 #include "base/tensor_check.h"
 #include "codec/codec_impl.h"
@@ -144,9 +145,8 @@ static void header_of(const comet_tensor *tensor, const comet_codec_params *p, s
     memcpy(h->shape, tensor->shape, (size_t)tensor->ndim * sizeof *h->shape);
 }
 
-comet_status comet_codec_compress(const comet_tensor *tensor, const comet_codec_params *params,
-                                  const comet_codec_exec *exec, void *stream, size_t capacity,
-                                  comet_codec_result *result) {
+static comet_status compress(const comet_tensor *tensor, const comet_codec_params *params, const comet_codec_exec *exec,
+                             void *stream, size_t capacity, comet_codec_result *result) {
     comet_codec_params p;
     comet_codec_exec e;
     if (!stream || !take_params(&p, params) || !take_exec(&e, exec))
@@ -191,6 +191,16 @@ comet_status comet_codec_compress(const comet_tensor *tensor, const comet_codec_
     return COMET_OK;
 }
 
+comet_status comet_codec_compress(const comet_tensor *tensor, const comet_codec_params *params,
+                                  const comet_codec_exec *exec, void *stream, size_t capacity,
+                                  comet_codec_result *result) {
+    fenv_t callers;
+    comet_fp_enter(&callers);
+    comet_status status = compress(tensor, params, exec, stream, capacity, result);
+    comet_fp_leave(&callers);
+    return status;
+}
+
 /* What the header and the size of the body alone can tell. */
 static comet_status check_stream(const stream_header *h) {
     const codec_vtable *codec = codecs[h->codec];
@@ -216,8 +226,8 @@ static comet_status check_fit(const stream_header *h, const comet_codec_grid *gr
     return grid && grid->channels > INT32_MAX ? COMET_ERROR_UNSUPPORTED : COMET_OK;
 }
 
-comet_status comet_codec_decompress(const void *stream, size_t bytes, const comet_codec_grid *grid,
-                                    const comet_codec_exec *exec, const comet_tensor *tensor) {
+static comet_status decompress(const void *stream, size_t bytes, const comet_codec_grid *grid,
+                               const comet_codec_exec *exec, const comet_tensor *tensor) {
     comet_codec_exec e;
     if (!stream || !take_exec(&e, exec))
         return COMET_ERROR_ARGUMENT;
@@ -251,6 +261,15 @@ comet_status comet_codec_decompress(const void *stream, size_t bytes, const come
                                 .workspace = workspace};
     status = codec->decompress(&job);
     workspace_give(&e, workspace_bytes, workspace);
+    return status;
+}
+
+comet_status comet_codec_decompress(const void *stream, size_t bytes, const comet_codec_grid *grid,
+                                    const comet_codec_exec *exec, const comet_tensor *tensor) {
+    fenv_t callers;
+    comet_fp_enter(&callers);
+    comet_status status = decompress(stream, bytes, grid, exec, tensor);
+    comet_fp_leave(&callers);
     return status;
 }
 

@@ -74,15 +74,15 @@ static void clear_padding(const tile_padding *padding, int wide, tile_codes *cod
         }
 }
 
-static int encode_codes(const compress_call *call, int64_t tile, const tile_map *map, const tile_padding *padding,
-                        const float *values, unsigned class_index, uint8_t *out) {
+static int encode_codes(const compress_call *call, int64_t tile, const tile_channels *channels,
+                        const tile_padding *padding, const float *values, unsigned class_index, uint8_t *out) {
     _Alignas(64) tile_codes codes;
-    grid_channel grid[TILE_VALUES];
+    tile_grid grid;
     const quantiser_class *c = &call->quantiser.classes[class_index];
     tile_quantise how = {.c = c, .seed = call->job->params->seed, .tile = (uint64_t)tile};
     if (c->mode == QUANTISE_GRID) {
-        comet_eb_grid_spread(&call->grid, &call->io, map, class_index, grid);
-        how.grid = grid;
+        grid = comet_eb_grid_on(&call->grid, channels, class_index);
+        how.grid = &grid;
     }
     const tile_kernels *kernels = call->io.kernels;
     kernels->quantise(values, comet_geometry_order(&call->io.geometry), &how, &codes);
@@ -92,30 +92,40 @@ static int encode_codes(const compress_call *call, int64_t tile, const tile_map 
     return kernels->encode(&codes, c->wide, call->io.geometry.channels == 1, class_index, padding, out, &predicted);
 }
 
+/* Loads a tile and looks at it. `channels` is filled if there is a grid. */
+static void survey_tile(const compress_call *call, const tile_map *map, float *values, tile_padding *padding,
+                        tile_channels *channels, tile_survey *survey) {
+    int has_grid = call->io.grid != NULL;
+    if (has_grid)
+        comet_tile_channels(&call->io, map, channels);
+    comet_tile_load(&call->io, map, channels, values);
+    comet_tile_padding(&call->io, map, padding);
+    call->io.kernels->survey(values, comet_geometry_order(&call->io.geometry), padding, survey);
+    if (call->grid.grid) /* not there yet while the bound is looked for */
+        survey->positive = comet_eb_grid_count_on(&call->grid, &call->io, channels, values, survey->nonfinite > 0);
+}
+
 /* The tile's bytes at `out` (TILE_OUT_BYTES); returns how many. */
 static int encode_tile(compress_call *call, worker_state *worker, int64_t tile, const tile_map *map, uint8_t *out,
                        int *kind) {
     _Alignas(64) float values[TILE_VALUES];
     tile_padding padding;
+    tile_channels channels;
     tile_survey survey;
-    comet_tile_load(&call->io, map, values);
-    comet_tile_padding(&call->io, map, &padding);
-    call->io.kernels->survey(values, comet_geometry_order(&call->io.geometry), &padding, &survey);
-    if (call->grid.grid)
-        survey.positive = comet_eb_grid_count_on(&call->grid, &call->io, map, values);
+    survey_tile(call, map, values, &padding, &channels, &survey);
     comet_stats_part_add_tile(&worker->stats, &survey);
     call->sums[tile] = (tile_sums){survey.sum_abs, survey.sum_squares};
 
     unsigned class_index = class_of(&call->quantiser, survey.magnitude);
     if (class_index < QUANTISER_CLASSES) {
-        int bytes = encode_codes(call, tile, map, &padding, values, class_index, out);
+        int bytes = encode_codes(call, tile, &channels, &padding, values, class_index, out);
         if (bytes < map->valid * (int)call->value_bytes || bytes == 0) {
             worker->tiles_wide += call->quantiser.classes[class_index].wide;
             *kind = TILE_KIND_CODES;
             return bytes;
         }
     }
-    comet_tile_load_patterns(&call->io, map, values);
+    comet_tile_load_patterns(&call->io, map, &channels, values);
     int bytes = comet_exact_encode(values, call->value_bytes, map->valid, &padding, !call->grid.grid, out, kind);
     worker->tiles_exact += *kind != TILE_KIND_CODES;
     return bytes;
@@ -197,15 +207,14 @@ static void compress_worker(void *context, unsigned index) {
 
 /* ---- the relative bound: a pass for the statistics alone ---- */
 
-static void survey_tile(compress_call *call, worker_state *worker, int64_t tile) {
+static void collect_tile(compress_call *call, worker_state *worker, int64_t tile) {
     _Alignas(64) float values[TILE_VALUES];
     tile_map map;
     tile_padding padding;
+    tile_channels channels;
     tile_survey survey;
     comet_geometry_map(&call->io.geometry, tile, &map);
-    comet_tile_load(&call->io, &map, values);
-    comet_tile_padding(&call->io, &map, &padding);
-    call->io.kernels->survey(values, comet_geometry_order(&call->io.geometry), &padding, &survey);
+    survey_tile(call, &map, values, &padding, &channels, &survey);
     comet_stats_part_add_tile(&worker->stats, &survey);
     call->sums[tile] = (tile_sums){survey.sum_abs, survey.sum_squares};
 }
@@ -215,7 +224,7 @@ static void survey_worker(void *context, unsigned index) {
     int64_t tiles = call->io.geometry.tiles, chunks = chunk_count(call), chunk;
     while ((chunk = atomic_fetch_add(&call->next_chunk, 1)) < chunks)
         for (int64_t t = chunk * CHUNK_TILES; t < tiles && t < (chunk + 1) * CHUNK_TILES; t++)
-            survey_tile(call, &call->workers[index], t);
+            collect_tile(call, &call->workers[index], t);
 }
 
 static void workers_reset(compress_call *call) {

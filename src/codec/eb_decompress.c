@@ -75,7 +75,8 @@ static int decode_codes(const decompress_call *call, const tile_map *map, const 
     _Alignas(64) tile_codes codes;
     _Alignas(64) float values[TILE_VALUES];
     uint8_t copy[TILE_ENCODED_MAX + TILE_DECODE_SLACK];
-    grid_channel grid[TILE_VALUES];
+    tile_channels channels;
+    tile_grid grid;
     const tile_kernels *kernels = call->io.kernels;
     unsigned class_index = 0;
     if (bytes > TILE_ENCODED_MAX)
@@ -93,8 +94,9 @@ static int decode_codes(const decompress_call *call, const tile_map *map, const 
     } else {
         tile_quantise how = {.c = c};
         if (c->mode == QUANTISE_GRID) {
-            comet_eb_grid_spread(&call->grid, &call->io, map, class_index, grid);
-            how.grid = grid;
+            comet_tile_channels(&call->io, map, &channels);
+            grid = comet_eb_grid_on(&call->grid, &channels, class_index);
+            how.grid = &grid;
         }
         kernels->dequantise(&codes, comet_geometry_order(&call->io.geometry), &how, values);
     }

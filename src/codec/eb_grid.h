@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threshold grid of a call: a table of channels for each class, and its spread over the values of a tile. */
+/* The threshold grid of a call: tables of its channels, and their spread over the values of a tile. */
 #ifndef COMET_CODEC_EB_GRID_H
 #define COMET_CODEC_EB_GRID_H
 
@@ -7,19 +7,24 @@
 
 enum { GRID_CLASSES = 2 }; /* what is decoded is fp32, which has two classes */
 
+/* One number for each channel. */
 typedef struct eb_grid {
-    const comet_codec_grid *grid;
-    grid_channel *channels[GRID_CLASSES];
+    const comet_codec_grid *grid; /* NULL: there is none */
+    float *edge;
+    float *on_edge; /* the same, but 0 in a channel without a threshold */
+    uint32_t *flip; /* 1: a ReLU is on where the value is not above the edge */
+    float *remainder[GRID_CLASSES];
+    int32_t *code[GRID_CLASSES];
 } eb_grid;
 
 size_t comet_eb_grid_bytes(const comet_codec_grid *grid); /* 0 for NULL */
 void comet_eb_grid_init(eb_grid *eb, const comet_codec_grid *grid, const quantiser *q, void *memory);
 
-/* One entry for each value of the tile's buffer. */
-void comet_eb_grid_spread(const eb_grid *eb, const tile_io *io, const tile_map *map, unsigned class_index,
-                          grid_channel values[TILE_VALUES]);
+/* How many of the tile's finite values lie on the side where a ReLU is on (> 0 in a channel without a threshold). */
+int comet_eb_grid_count_on(const eb_grid *eb, const tile_io *io, const tile_channels *channels, const float *values,
+                           int has_nonfinite);
 
-/* How many of the tile's values lie on the side where a ReLU is on (> 0 in a channel without a threshold). */
-int comet_eb_grid_count_on(const eb_grid *eb, const tile_io *io, const tile_map *map, const float *values);
+/* The grid of a class on a tile. */
+tile_grid comet_eb_grid_on(const eb_grid *eb, const tile_channels *channels, unsigned class_index);
 
 #endif

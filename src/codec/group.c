@@ -110,15 +110,7 @@ COMET_BODY void draw(uint64_t seed, int64_t group, uint32_t first_block, uint16_
         c[2][b] = first_block + b;
         c[3][b] = 1;
     }
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (int b = 0; b < DRAW; b++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * c[0][b], p1 = (uint64_t)0xCD9E8D57u * c[2][b];
-            c[0][b] = (uint32_t)(p1 >> 32) ^ c[1][b] ^ k0;
-            c[1][b] = (uint32_t)p1;
-            c[2][b] = (uint32_t)(p0 >> 32) ^ c[3][b] ^ k1;
-            c[3][b] = (uint32_t)p0;
-        }
+    comet_philox_many((uint32_t *const[4]){c[0], c[1], c[2], c[3]}, DRAW, seed);
     for (int b = 0; b < DRAW; b++)
         for (int i = 0; i < 4; i++) {
             bits[8 * b + 2 * i] = (uint16_t)c[i][b];

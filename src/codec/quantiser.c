@@ -109,10 +109,10 @@ void comet_quantiser_init(quantiser *q, float bound, comet_dtype dtype, unsigned
 
 grid_channel comet_quantiser_grid(const quantiser_class *c, float threshold, float slope) {
     const float magic = 0x1.8p23f;
-    grid_channel g = {.threshold = threshold, .upper = slope < 0.0f ? 2 : 1};
+    grid_channel g = {.edge = slope < 0.0f ? nextafterf(threshold, -INFINITY) : threshold};
     if (isnan(threshold)) {
         g.code = -(1 << 20);
-        g.upper = 0;
+        g.edge = -INFINITY;
     } else if (fabsf(threshold) >= 0x1p14f * c->step) {
         g.code = threshold > 0.0f ? 1 << 20 : -(1 << 20);
     } else {

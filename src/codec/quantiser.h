@@ -36,12 +36,11 @@ float comet_quantiser_bound(double bound, comet_dtype dtype);
 /* The classes for a bound from comet_quantiser_bound. flags: STREAM_KEEP_MASK, STREAM_STOCHASTIC, STREAM_GRID. */
 void comet_quantiser_init(quantiser *q, float bound, comet_dtype dtype, unsigned flags);
 
-/* The integer threshold and remainder of a channel for a class: docs/format.md, 'Grid'. */
+/* A channel's threshold in terms of a class's codes: docs/format.md, 'Grid'. */
 typedef struct grid_channel {
-    float threshold;
-    float remainder;
-    int32_t code;  /* A: codes from here on are on the upper side */
-    int32_t upper; /* how `upper` is decided: 0 always, 1 y > threshold, 2 y >= threshold */
+    float edge; /* upper is y > edge: the threshold, or the number before it if the threshold is on the upper side */
+    float remainder; /* r */
+    int32_t code;    /* A: codes from here on are on the upper side */
 } grid_channel;
 
 grid_channel comet_quantiser_grid(const quantiser_class *c, float threshold, float slope);

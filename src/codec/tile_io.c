@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "codec/tile_io.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/access.h"
@@ -65,52 +64,67 @@ static void load_row(const tile_io *io, segment_row r, float *values) {
     if (r.count == 0)
         return;
     if (io->contiguous)
-        comet_convert_to_f32(t->dtype, (const char *)t->data + r.first * (int64_t)size, r.count, values + r.at);
+        io->kernels->to_f32(t->dtype, (const char *)t->data + r.first * (int64_t)size, r.count, values + r.at);
     else
         comet_access_load(t, r.first, r.count, values + r.at);
 }
 
-/* Channels of a row of values: one division, then counting. */
-static void row_channels(const tile_io *io, segment_row r, int32_t *channels) {
-    int64_t channel = r.first / io->channel_stride % io->grid->channels;
-    int64_t left = io->channel_stride - r.first % io->channel_stride; /* values of this channel */
-    for (int i = 0; i < r.count; i++) {
-        channels[r.at + i] = (int32_t)channel;
-        if (--left == 0) {
-            left = io->channel_stride;
-            channel = channel + 1 < io->grid->channels ? channel + 1 : 0;
+static void add_piece(tile_channels *channels, int at, int64_t count, int64_t channel) {
+    channels->pieces[channels->count++] =
+        (channel_piece){.at = (int16_t)at, .count = (int16_t)count, .channel = (int32_t)channel};
+}
+
+/* Values of channels c, c + 1, ... around. */
+static void add_consecutive(tile_channels *channels, int64_t all, segment_row r, int64_t c) {
+    for (int done = 0; done < r.count; c = 0) {
+        int64_t count = comet_min_i64(r.count - done, all - c);
+        add_piece(channels, r.at + done, count, c);
+        done += (int)count;
+    }
+}
+
+/* A place in the run of a channel: its channel, and how many values are left of the run. */
+typedef struct channel_place {
+    int64_t channel, left;
+} channel_place;
+
+static inline channel_place advance(const tile_io *io, channel_place p, int64_t by) {
+    p.left -= by;
+    while (p.left <= 0) {
+        p.left += io->channel_stride;
+        p.channel = p.channel + 1 < io->grid->channels ? p.channel + 1 : 0;
+    }
+    return p;
+}
+
+static void add_runs(const tile_io *io, tile_channels *channels, segment_row r, channel_place p) {
+    for (int done = 0; done < r.count;) {
+        int64_t count = comet_min_i64(r.count - done, p.left);
+        add_piece(channels, r.at + done, count, p.channel);
+        done += (int)count;
+        p = advance(io, p, count);
+    }
+}
+
+void comet_tile_channels(const tile_io *io, const tile_map *map, tile_channels *channels) {
+    int64_t stride = io->channel_stride;
+    channels->consecutive = stride == 1;
+    channels->count = 0;
+    for (int s = 0; s < map->count; s++) {
+        int64_t first = map->segments[s].first;
+        channel_place p = {first / stride % io->grid->channels, stride - first % stride};
+        for (int k = 0; k < TILE_ROWS; k++) {
+            segment_row r = row_of(io, map, s, k);
+            if (channels->consecutive)
+                add_consecutive(channels, io->grid->channels, r, r.first % io->grid->channels);
+            else
+                add_runs(io, channels, r, p);
+            p = advance(io, p, channels->consecutive ? 0 : map->stride);
         }
     }
 }
 
-void comet_tile_channels(const tile_io *io, const tile_map *map, int32_t channels[TILE_VALUES]) {
-    if (map->valid < TILE_VALUES) /* padding gets a channel too */
-        memset(channels, 0, TILE_VALUES * sizeof *channels);
-    for (int s = 0; s < map->count; s++)
-        for (int k = 0; k < TILE_ROWS; k++)
-            row_channels(io, row_of(io, map, s, k), channels);
-}
-
-static void apply_scale_and_shift(const tile_io *io, const tile_map *map, float *values) {
-    int32_t channels[TILE_VALUES];
-    comet_tile_channels(io, map, channels);
-    const float *scale = io->grid->scale, *shift = io->grid->shift;
-    for (int i = 0; i < TILE_VALUES; i++)
-        values[i] = fmaf(scale ? scale[channels[i]] : 1.0f, values[i], shift ? shift[channels[i]] : 0.0f);
-}
-
-static void clear_padding(const tile_io *io, const tile_map *map, float *values) {
-    tile_padding padding;
-    tile_order order = comet_geometry_order(&io->geometry);
-    comet_tile_padding(io, map, &padding);
-    for (int place = 0; place < TILE_VALUES; place++) {
-        int i = comet_tile_linear_of(order, place);
-        if (!(padding.valid[i / 8] >> i % 8 & 1))
-            values[place] = 0.0f;
-    }
-}
-
-void comet_tile_load(const tile_io *io, const tile_map *map, float *values) {
+void comet_tile_load(const tile_io *io, const tile_map *map, const tile_channels *channels, float *values) {
     int full = map->valid == TILE_VALUES;
     if (full && io->contiguous && io->tensor->dtype == COMET_F32) {
         io->kernels->gather(map, io->tensor->data, values);
@@ -121,11 +135,8 @@ void comet_tile_load(const tile_io *io, const tile_map *map, float *values) {
             for (int k = 0; k < TILE_ROWS; k++)
                 load_row(io, row_of(io, map, s, k), values);
     }
-    if (io->grid && (io->grid->scale || io->grid->shift)) {
-        apply_scale_and_shift(io, map, values);
-        if (!full)
-            clear_padding(io, map, values);
-    }
+    if (io->grid && (io->grid->scale || io->grid->shift))
+        io->kernels->scale(channels, io->grid->scale, io->grid->shift, values);
 }
 
 /* Only fp16 and u8 can be decoded out of their range: everything else that large is stored exactly. */
@@ -147,7 +158,7 @@ static void store_row(const tile_io *io, segment_row r, const float *values) {
         from = clamped;
     }
     if (io->contiguous)
-        comet_convert_of_f32(t->dtype, from, r.count, (char *)t->data + r.first * (int64_t)size);
+        io->kernels->of_f32(t->dtype, from, r.count, (char *)t->data + r.first * (int64_t)size);
     else
         comet_access_store(t, r.first, r.count, from);
 }
@@ -202,13 +213,13 @@ static void store_row_patterns(const tile_io *io, segment_row r, size_t size, co
         comet_access_store_bits(io->tensor, r.first, r.count, patterns + (size_t)r.at * size);
 }
 
-void comet_tile_load_patterns(const tile_io *io, const tile_map *map, void *patterns) {
+void comet_tile_load_patterns(const tile_io *io, const tile_map *map, const tile_channels *channels, void *patterns) {
     _Alignas(64) float buffer[TILE_VALUES];
     int linear = comet_geometry_order(&io->geometry) == TILE_LINEAR;
     char *to = linear ? patterns : (void *)buffer;
     size_t size = io->grid ? sizeof(float) : comet_dtype_size(io->tensor->dtype);
     if (io->grid || io->tensor->dtype == COMET_F32) {
-        comet_tile_load(io, map, (float *)(void *)to);
+        comet_tile_load(io, map, channels, (float *)(void *)to);
     } else {
         memset(to, 0, TILE_VALUES * size);
         for (int s = 0; s < map->count; s++)

@@ -26,20 +26,20 @@ void comet_tile_io_init(tile_io *io, const comet_tensor *tensor, const tile_geom
 /* Asks for the tile's memory, to be read (or written: for_write) soon. Rows lie too far apart for a processor to guess. */
 void comet_tile_prefetch(const tile_io *io, const tile_map *map, int for_write);
 
-/* The tile's values (with a grid: scaled and shifted) in the geometry's order; padding is 0. */
-void comet_tile_load(const tile_io *io, const tile_map *map, float *values);
+/* Which channels the tile's values have, for a grid. */
+void comet_tile_channels(const tile_io *io, const tile_map *map, tile_channels *channels);
+
+/* The tile's values in the geometry's order, scaled and shifted by a grid (channels: NULL without one). Padding is 0. */
+void comet_tile_load(const tile_io *io, const tile_map *map, const tile_channels *channels, float *values);
 
 /* Writes the values back, clamped to what the dtype holds; padding is left out. */
 void comet_tile_store(const tile_io *io, const tile_map *map, const float *values);
 
 /* Bit patterns of the dtype in LINEAR order; padding is 0. With a grid: of the fp32 values, as loaded. */
-void comet_tile_load_patterns(const tile_io *io, const tile_map *map, void *patterns);
+void comet_tile_load_patterns(const tile_io *io, const tile_map *map, const tile_channels *channels, void *patterns);
 void comet_tile_store_patterns(const tile_io *io, const tile_map *map, const void *patterns);
 
 /* Which values are padding. */
 void comet_tile_padding(const tile_io *io, const tile_map *map, tile_padding *padding);
-
-/* The channel of each value of the tile's buffer, for a grid. */
-void comet_tile_channels(const tile_io *io, const tile_map *map, int32_t channels[TILE_VALUES]);
 
 #endif

@@ -18,7 +18,10 @@ static isa_list isas;
 
 typedef struct tile_case {
     _Alignas(64) float values[TILE_VALUES];
-    grid_channel grid[TILE_VALUES];
+    float edge[TILE_VALUES], remainder[TILE_VALUES];
+    int32_t code[TILE_VALUES];
+    tile_channels channels;
+    tile_grid grid;
     tile_order order;
     tile_padding padding;
     quantiser_class c;
@@ -153,14 +156,28 @@ static quantiser_class random_class(rng *r, double *bound) {
     }
 }
 
-static void random_grid(rng *r, const quantiser_class *c, grid_channel *grid) {
+/* As many channels as values: pieces of random lengths, of one channel each or counting up. */
+static void random_grid(rng *r, const quantiser_class *c, tile_case *t) {
     float step = c->step;
     for (int i = 0; i < TILE_VALUES; i++) {
         float h = (float)(rng_gauss(r) * (double)step * (rng_below(r, 2) ? 3.0 : 5000.0));
         if (rng_below(r, 20) == 0)
             h = rng_below(r, 2) ? NAN : INFINITY;
-        grid[i] = comet_quantiser_grid(c, h, rng_below(r, 2) ? 1.0f : -1.0f);
+        grid_channel g = comet_quantiser_grid(c, h, rng_below(r, 2) ? 1.0f : -1.0f);
+        t->edge[i] = g.edge;
+        t->remainder[i] = g.remainder;
+        t->code[i] = g.code;
     }
+    t->channels.consecutive = (int)rng_below(r, 2);
+    t->channels.count = 0;
+    for (int at = 0; at < TILE_VALUES;) {
+        int count = 1 + (int)rng_below(r, 100);
+        count = count < TILE_VALUES - at ? count : TILE_VALUES - at;
+        t->channels.pieces[t->channels.count++] = (channel_piece){
+            .at = (int16_t)at, .count = (int16_t)count, .channel = (int32_t)rng_below(r, TILE_VALUES - count + 1)};
+        at += count;
+    }
+    t->grid = (tile_grid){.channels = &t->channels, .edge = t->edge, .remainder = t->remainder, .code = t->code};
 }
 
 /* Values inside the reach of a class, many on edges, some on the threshold. */
@@ -169,18 +186,18 @@ static void random_quantise(rng *r, tile_case *t) {
     t->c = random_class(r, &bound);
     reach = (double)float_of_bits(t->c.reach);
     random_values(r, bound * (rng_below(r, 2) ? 3.0 : 300.0), bound, t);
-    random_grid(r, &t->c, t->grid);
+    random_grid(r, &t->c, t);
     for (int i = 0; i < TILE_VALUES; i++) {
         if (rng_below(r, 50) == 0)
             t->values[i] = float_of_bits(t->c.reach) * (rng_below(r, 2) ? 1.0f : -1.0f);
         if (t->c.mode == QUANTISE_GRID && rng_below(r, 10) == 0)
-            t->values[i] = t->grid[i].threshold;
+            t->values[i] = t->edge[i];
         if (!(fabs((double)t->values[i]) <= reach))
             t->values[i] = (float)(rng_gauss(r) * reach / 8.0);
     }
     clear_padding(t);
     t->how = (tile_quantise){.c = &t->c, .seed = rng_next(r), .tile = rng_next(r) >> rng_below(r, 60)};
-    t->how.grid = t->c.mode == QUANTISE_GRID ? t->grid : NULL;
+    t->how.grid = t->c.mode == QUANTISE_GRID ? &t->grid : NULL;
 }
 
 static size_t code_bytes(int wide) {

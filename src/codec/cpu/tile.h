@@ -29,11 +29,32 @@ typedef union tile_codes {
     int16_t wide[TILE_VALUES];
 } tile_codes;
 
+/*
+ * Which channels a tile's values have, as pieces of its buffer. consecutive: a piece's channels count up from `channel`; else
+ * all have that one. Padding is in no piece.
+ */
+typedef struct channel_piece {
+    int16_t at, count;
+    int32_t channel;
+} channel_piece;
+
+typedef struct tile_channels {
+    int consecutive, count;
+    channel_piece pieces[TILE_VALUES];
+} tile_channels;
+
+/* A grid on a threshold, a number for each channel: see grid_channel. Decoding needs the remainder alone. */
+typedef struct tile_grid {
+    const tile_channels *channels;
+    const float *edge, *remainder;
+    const int32_t *code;
+} tile_grid;
+
 /* What a quantiser needs beside the values. */
 typedef struct tile_quantise {
     const quantiser_class *c;
-    uint64_t seed, tile;      /* QUANTISE_STOCHASTIC */
-    const grid_channel *grid; /* QUANTISE_GRID: one for each value of the tile's buffer, NULL otherwise */
+    uint64_t seed, tile;   /* QUANTISE_STOCHASTIC */
+    const tile_grid *grid; /* QUANTISE_GRID */
 } tile_quantise;
 
 enum {
@@ -46,6 +67,13 @@ typedef struct tile_kernels {
     /* All of a tile without padding from contiguous fp32 memory into a buffer, and back. */
     void (*gather)(const tile_map *map, const float *tensor, float *values);
     void (*scatter)(const tile_map *map, const float *values, float *tensor);
+    /* `count` patterns of a dtype at any address to fp32, and back with rounding to nearest even. */
+    void (*to_f32)(comet_dtype dtype, const void *patterns, int count, float *values);
+    void (*of_f32)(comet_dtype dtype, const float *values, int count, void *patterns);
+    /* fma(scale, value, shift) with the channels' numbers; padding is left. */
+    void (*scale)(const tile_channels *channels, const float *scale, const float *shift, float *values);
+    /* How many values are greater than their channel's edge; in channels with a flip of 1, how many are not. */
+    int (*count_upper)(const tile_channels *channels, const float *edge, const uint32_t *flip, const float *values);
     void (*survey)(const float *values, tile_order order, const tile_padding *padding, tile_survey *survey);
     /* Values in `order` to codes in LINEAR order. */
     void (*quantise)(const float *values, tile_order order, const tile_quantise *how, tile_codes *codes);

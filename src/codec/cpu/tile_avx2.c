@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define HAVE_SURVEY
+#define HAVE_ORDER
 #define HAVE_QUANTISE
 #define HAVE_DEQUANTISE
 #define HAVE_COLUMNS
@@ -76,6 +77,8 @@ static void bytes_of_planes(const uint8_t (*planes)[128], uint8_t *bytes) {
 #include "codec/cpu/tile.h"
 
 static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s);
+static void linear_of_interleaved(const int8_t *from, int8_t *to);
+static void interleaved_of_linear(const int8_t *from, int8_t *to);
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes);
 static void dequantise(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v);
 
@@ -222,7 +225,7 @@ static void survey(const float *v, tile_order order, const tile_padding *padding
     } while (0)
 
 /* A row of the tile, 256 bytes as 8 columns by 32 lanes, to 32 lanes by 8 columns. */
-static void linear_of_interleaved(const int8_t *from, int8_t *to) {
+static void row_to_linear(const int8_t *from, int8_t *to) {
     __m256i c[8], p[8], q[8], r[8];
     for (int m = 0; m < 8; m++)
         c[m] = _mm256_loadu_si256((const __m256i *)(from + 32 * m));
@@ -238,7 +241,7 @@ static void linear_of_interleaved(const int8_t *from, int8_t *to) {
 }
 
 /* The inverse. */
-static void interleaved_of_linear(const int8_t *from, int8_t *to) {
+static void row_to_interleaved(const int8_t *from, int8_t *to) {
     for (int g = 0; g < 4; g++) { /* eight lanes at a time */
         const __m256i by_column = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15, 0, 8, 1, 9, 2,
                                                    10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
@@ -257,6 +260,16 @@ static void interleaved_of_linear(const int8_t *from, int8_t *to) {
             memcpy(to + 32 * m + 8 * g + 4, &units[at + 4], 4);
         }
     }
+}
+
+static void linear_of_interleaved(const int8_t *from, int8_t *to) {
+    for (int k = 0; k < TILE_VALUES; k += TILE_ROW_VALUES)
+        row_to_linear(from + k, to + k);
+}
+
+static void interleaved_of_linear(const int8_t *from, int8_t *to) {
+    for (int k = 0; k < TILE_VALUES; k += TILE_ROW_VALUES)
+        row_to_interleaved(from + k, to + k);
 }
 
 /* ---- quantise, dequantise ---- */
@@ -297,8 +310,8 @@ static void quantise(const float *v, tile_order order, const tile_quantise *how,
     for (int i = 0; i < TILE_VALUES; i += 32)
         _mm256_store_si256((__m256i *)(to + i),
                            mode == QUANTISE_NEAREST ? quantise_32(v + i, inverse, 0) : quantise_32(v + i, inverse, 1));
-    for (int k = 0; k < TILE_ROWS && order == TILE_INTERLEAVED; k++)
-        linear_of_interleaved(places + k * TILE_ROW_VALUES, codes->narrow + k * TILE_ROW_VALUES);
+    if (order == TILE_INTERLEAVED)
+        linear_of_interleaved(places, codes->narrow);
 }
 
 static inline __m256 values_nearest(__m256i q, __m256 step) {
@@ -322,8 +335,7 @@ static void dequantise(const tile_codes *codes, tile_order order, const tile_qua
     int8_t places[TILE_VALUES];
     const int8_t *q = codes->narrow;
     if (order == TILE_INTERLEAVED) {
-        for (int k = 0; k < TILE_ROWS; k++)
-            interleaved_of_linear(q + k * TILE_ROW_VALUES, places + k * TILE_ROW_VALUES);
+        interleaved_of_linear(q, places);
         q = places;
     }
     __m256 step = _mm256_set1_ps(mode == QUANTISE_KEEP_RISE ? 0.5f * how->c->step : how->c->step);

@@ -8,7 +8,9 @@
  */
 #include <immintrin.h>
 
+#define HAVE_CONVERT
 #define HAVE_SURVEY
+#define HAVE_ORDER
 #define HAVE_QUANTISE
 #define HAVE_DEQUANTISE
 #define HAVE_COLUMNS
@@ -127,7 +129,11 @@ static void bytes_of_planes(const uint8_t (*planes)[128], uint8_t *bytes) {
 
 #include "codec/cpu/tile.h"
 
+static void to_f32(comet_dtype dtype, const void *patterns, int count, float *values);
+static void of_f32(comet_dtype dtype, const float *values, int count, void *patterns);
 static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s);
+static void linear_of_interleaved(const int8_t *from, int8_t *to);
+static void interleaved_of_linear(const int8_t *from, int8_t *to);
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes);
 static void dequantise(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v);
 static int encode(const tile_codes *codes, int wide, int chained, unsigned class_index, const tile_padding *padding,
@@ -482,6 +488,36 @@ static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QU
     return 1;
 }
 
+/* ---- dtypes: only fp16 is worth instructions of its own; what is stored is never a NaN ---- */
+
+static void to_f32(comet_dtype dtype, const void *patterns, int count, float *values) {
+    if (dtype != COMET_F16) {
+        comet_loop_to_f32(dtype, patterns, count, values);
+        return;
+    }
+    for (int i = 0; i < count; i += 16) {
+        __mmask16 mask = count - i >= 16 ? 0xffff : (__mmask16)((1u << (count - i)) - 1u);
+        __m256i h = _mm256_maskz_loadu_epi16(mask, (const uint16_t *)patterns + i);
+        __m256i magnitude = _mm256_and_si256(h, _mm256_set1_epi16(0x7fff));
+        if (_mm256_cmpgt_epi16_mask(magnitude, _mm256_set1_epi16(0x7c00))) /* the instruction would make a NaN quiet */
+            comet_loop_to_f32(dtype, (const uint8_t *)patterns + 2 * i, count - i < 16 ? count - i : 16, values + i);
+        else
+            _mm512_mask_storeu_ps(values + i, mask, _mm512_cvtph_ps(h));
+    }
+}
+
+static void of_f32(comet_dtype dtype, const float *values, int count, void *patterns) {
+    if (dtype != COMET_F16) {
+        comet_loop_of_f32(dtype, values, count, patterns);
+        return;
+    }
+    for (int i = 0; i < count; i += 16) {
+        __mmask16 mask = count - i >= 16 ? 0xffff : (__mmask16)((1u << (count - i)) - 1u);
+        __m512 v = _mm512_maskz_loadu_ps(mask, values + i);
+        _mm256_mask_storeu_epi16((uint16_t *)patterns + i, mask, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    }
+}
+
 /* ---- survey ---- */
 
 /* What is accumulated over the 64 registers of a tile, beside the sums. Counted without masks: those cost more. */
@@ -636,7 +672,7 @@ static const uint8_t lanes_of_columns[64] = {0,  32, 64, 96,  1,  33, 65, 97,  2
                                              12, 44, 76, 108, 13, 45, 77, 109, 14, 46, 78, 110, 15, 47, 79, 111};
 
 /* A row of the tile, 256 bytes as 8 columns by 32 lanes, to 32 lanes by 8 columns. */
-static inline void linear_of_interleaved(__m512i *r) {
+static inline void row_to_linear(__m512i *r) {
     const __m512i low = _mm512_loadu_si512(lanes_of_columns), high = _mm512_add_epi8(low, _mm512_set1_epi8(16));
     const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
@@ -654,7 +690,7 @@ static const uint8_t columns_of_lanes[64] = {0,  4,  8,  12, 16, 20, 24, 28, 32,
                                              1,  5,  9,  13, 17, 21, 25, 29, 33, 37,  41,  45,  49,  53,  57,  61,
                                              65, 69, 73, 77, 81, 85, 89, 93, 97, 101, 105, 109, 113, 117, 121, 125};
 
-static inline void interleaved_of_linear(__m512i *r) {
+static inline void row_to_interleaved(__m512i *r) {
     const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
     const __m512i low = _mm512_loadu_si512(columns_of_lanes), high = _mm512_add_epi8(low, _mm512_set1_epi8(2));
@@ -664,6 +700,28 @@ static inline void interleaved_of_linear(__m512i *r) {
     r[1] = _mm512_permutex2var_epi8(a, high, c);
     r[2] = _mm512_permutex2var_epi8(b, low, d);
     r[3] = _mm512_permutex2var_epi8(b, high, d);
+}
+
+static void linear_of_interleaved(const int8_t *from, int8_t *to) {
+    for (int k = 0; k < TILE_VALUES; k += TILE_ROW_VALUES) {
+        __m512i r[4];
+        for (int i = 0; i < 4; i++)
+            r[i] = _mm512_load_si512(from + k + 64 * i);
+        row_to_linear(r);
+        for (int i = 0; i < 4; i++)
+            _mm512_store_si512(to + k + 64 * i, r[i]);
+    }
+}
+
+static void interleaved_of_linear(const int8_t *from, int8_t *to) {
+    for (int k = 0; k < TILE_VALUES; k += TILE_ROW_VALUES) {
+        __m512i r[4];
+        for (int i = 0; i < 4; i++)
+            r[i] = _mm512_load_si512(from + k + 64 * i);
+        row_to_interleaved(r);
+        for (int i = 0; i < 4; i++)
+            _mm512_store_si512(to + k + 64 * i, r[i]);
+    }
 }
 
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
@@ -680,7 +738,7 @@ static void quantise(const float *v, tile_order order, const tile_quantise *how,
         quantise_rows(v, inverse, 1, rows);
     if (order == TILE_INTERLEAVED)
         for (int k = 0; k < TILE_ROWS; k++)
-            linear_of_interleaved(rows + 4 * k);
+            row_to_linear(rows + 4 * k);
     for (int i = 0; i < 16; i++)
         _mm512_store_si512(codes->narrow + 64 * i, rows[i]);
 }
@@ -706,14 +764,7 @@ static void dequantise(const tile_codes *codes, tile_order order, const tile_qua
     _Alignas(64) int8_t places[TILE_VALUES];
     const int8_t *q = codes->narrow;
     if (order == TILE_INTERLEAVED) {
-        for (int k = 0; k < TILE_ROWS; k++) {
-            __m512i r[4];
-            for (int i = 0; i < 4; i++)
-                r[i] = _mm512_load_si512(q + 256 * k + 64 * i);
-            interleaved_of_linear(r);
-            for (int i = 0; i < 4; i++)
-                _mm512_store_si512(places + 256 * k + 64 * i, r[i]);
-        }
+        interleaved_of_linear(q, places);
         q = places;
     }
     __m512 step = _mm512_set1_ps(mode == QUANTISE_KEEP_RISE ? 0.5f * how->c->step : how->c->step);

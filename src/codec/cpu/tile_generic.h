@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/convert.h"
 #include "base/philox.h"
 #include "codec/cpu/tile.h"
 
@@ -60,6 +61,52 @@ static void gather(const tile_map *map, const float *tensor, float *values) {
 static void scatter(const tile_map *map, const float *values, float *tensor) {
     for (const tile_segment *s = map->segments; s < map->segments + map->count; s++)
         copy_rows(tensor + s->first, map->stride, values + s->at, TILE_ROW_VALUES, s->count);
+}
+
+/* ---- dtypes ---- */
+
+#ifndef HAVE_CONVERT
+static void to_f32(comet_dtype dtype, const void *patterns, int count, float *values) {
+    comet_loop_to_f32(dtype, patterns, count, values);
+}
+
+static void of_f32(comet_dtype dtype, const float *values, int count, void *patterns) {
+    comet_loop_of_f32(dtype, values, count, patterns);
+}
+#endif
+
+/* ---- grids ---- */
+
+/* Runs `body` over a tile's channels: for each value at place i with its channel's number in table[c]. */
+#define FOR_CHANNELS(channels, body)                                                                                   \
+    for (const channel_piece *p = (channels)->pieces; p < (channels)->pieces + (channels)->count; p++) {               \
+        int first_ = p->at;                                                                                            \
+        if ((channels)->consecutive)                                                                                   \
+            for (int j_ = 0; j_ < p->count; j_++) {                                                                    \
+                int i = first_ + j_, c = p->channel + j_;                                                              \
+                body;                                                                                                  \
+            }                                                                                                          \
+        else                                                                                                           \
+            for (int j_ = 0; j_ < p->count; j_++) {                                                                    \
+                int i = first_ + j_, c = p->channel;                                                                   \
+                body;                                                                                                  \
+            }                                                                                                          \
+    }
+
+/* Either of the two may be NULL: 1, and 0. */
+static void scale(const tile_channels *channels, const float *by, const float *shift, float *restrict values) {
+    if (by && shift)
+        FOR_CHANNELS(channels, values[i] = fmaf(by[c], values[i], shift[c]))
+    else if (by)
+        FOR_CHANNELS(channels, values[i] = fmaf(by[c], values[i], 0.0f))
+    else
+        FOR_CHANNELS(channels, values[i] = fmaf(1.0f, values[i], shift[c]))
+}
+
+static int count_upper(const tile_channels *channels, const float *edge, const uint32_t *flip, const float *values) {
+    uint32_t upper = 0;
+    FOR_CHANNELS(channels, upper += (uint32_t)(values[i] > edge[c]) ^ flip[c])
+    return (int)upper;
 }
 
 /* ---- survey ---- */
@@ -162,8 +209,13 @@ static inline int32_t code_nearest(float x, float inverse) {
     return (int32_t)(comet_bits_of(fmaf(x, inverse, MAGIC)) - comet_bits_of(MAGIC));
 }
 
+static inline int32_t floor_to_int(float v) {
+    int32_t towards_zero = (int32_t)v;
+    return towards_zero - ((float)towards_zero > v);
+}
+
 static inline int32_t code_stochastic(float x, float inverse, float u) {
-    return (int32_t)floorf(fmaf(x, inverse, u));
+    return floor_to_int(fmaf(x, inverse, u));
 }
 
 static inline int32_t code_keep_rise(float x, float inverse) {
@@ -178,34 +230,52 @@ static inline int32_t code_keep_tread(float x, float inverse) {
     return code == 0 && (bits << 1) != 0 ? least : code;
 }
 
-static inline int32_t code_grid(float y, float inverse, const grid_channel *g) {
-    int32_t code = (int32_t)floorf((y - g->remainder) * inverse);
-    int upper = g->upper == 0 || (g->upper == 1 ? y > g->threshold : y >= g->threshold);
-    if (upper)
-        return code < g->code ? g->code : code;
-    return code >= g->code ? g->code - 1 : code;
+static inline int32_t code_grid(float y, float inverse, float edge, float remainder, int32_t first_upper) {
+    int32_t code = floor_to_int((y - remainder) * inverse);
+    int32_t upper = code < first_upper ? first_upper : code, lower = code >= first_upper ? first_upper - 1 : code;
+    return y > edge ? upper : lower;
 }
 
-/* Noise of a row of eight values m of lane l, row k. */
-static inline void noise_of(const tile_quantise *how, int lane, int k, float u[TILE_LANE_COLUMNS]) {
-    uint32_t c[4] = {(uint32_t)how->tile, (uint32_t)(how->tile >> 32), (uint32_t)(4 * lane + k), 0};
-    comet_philox(c, how->seed);
-    for (int m = 0; m < TILE_LANE_COLUMNS; m++) {
-        uint32_t r = (c[m / 2] >> (m % 2 * 16)) & 0xffffu;
-        u[m] = how->c->wide ? (float)(2 * (r >> 8) + 1) * 0x1p-9f : (float)(2 * r + 1) * 0x1p-17f;
+static void quantise_grid(const float *v, const tile_quantise *how, int32_t *restrict codes) {
+    const tile_grid *g = how->grid;
+    float inverse = how->c->inverse;
+    memset(codes, 0, TILE_VALUES * sizeof *codes); /* padding */
+    FOR_CHANNELS(g->channels, codes[i] = code_grid(v[i], inverse, g->edge[c], g->remainder[c], g->code[c]))
+}
+
+/* Noise of the values of row k: of column m of lane l at noise[m][l]. */
+static inline void noise_of(const tile_quantise *how, int k, float noise[TILE_LANE_COLUMNS][TILE_LANES]) {
+    uint32_t c[4][TILE_LANES];
+    for (uint32_t l = 0; l < TILE_LANES; l++) {
+        c[0][l] = (uint32_t)how->tile;
+        c[1][l] = (uint32_t)(how->tile >> 32);
+        c[2][l] = 4 * l + (uint32_t)k;
+        c[3][l] = 0;
     }
+    comet_philox_many((uint32_t *const[4]){c[0], c[1], c[2], c[3]}, TILE_LANES, how->seed);
+    unsigned drop = how->c->wide ? 8 : 0; /* bits of the 16 that wide codes leave no room for */
+    float unit = how->c->wide ? 0x1p-9f : 0x1p-17f;
+    for (int m = 0; m < TILE_LANE_COLUMNS; m++)
+        for (int l = 0; l < TILE_LANES; l++) {
+            uint32_t r = (c[m / 2][l] >> (m % 2 * 16) & 0xffffu) >> drop;
+            noise[m][l] = (float)(int32_t)(2 * r + 1) * unit;
+        }
 }
 
 static void quantise_stochastic(const float *v, tile_order order, const tile_quantise *how, int32_t *codes) {
-    for (int k = 0; k < TILE_ROWS; k++)
-        for (int l = 0; l < TILE_LANES; l++) {
-            float u[TILE_LANE_COLUMNS];
-            noise_of(how, l, k, u);
-            for (int m = 0; m < TILE_LANE_COLUMNS; m++) {
-                int at = place_of(order, k * TILE_ROW_VALUES + l * TILE_LANE_COLUMNS + m);
-                codes[at] = code_stochastic(v[at], how->c->inverse, u[m]);
-            }
+    float noise[TILE_LANE_COLUMNS][TILE_LANES], lanes[TILE_LANES][TILE_LANE_COLUMNS];
+    for (int k = 0; k < TILE_ROWS; k++) {
+        const float *u = &noise[0][0], *x = v + k * TILE_ROW_VALUES;
+        noise_of(how, k, noise);
+        if (order == TILE_LINEAR) {
+            for (int l = 0; l < TILE_LANES; l++)
+                for (int m = 0; m < TILE_LANE_COLUMNS; m++)
+                    lanes[l][m] = noise[m][l];
+            u = &lanes[0][0];
         }
+        for (int i = 0; i < TILE_ROW_VALUES; i++)
+            codes[k * TILE_ROW_VALUES + i] = code_stochastic(x[i], how->c->inverse, u[i]);
+    }
 }
 
 static void quantise_values(const float *v, tile_order order, const tile_quantise *how, int32_t *codes) {
@@ -227,21 +297,63 @@ static void quantise_values(const float *v, tile_order order, const tile_quantis
             codes[i] = code_keep_tread(v[i], inverse);
         break;
     case QUANTISE_GRID:
-        for (int i = 0; i < TILE_VALUES; i++)
-            codes[i] = code_grid(v[i], inverse, &how->grid[i]);
+    default:
+        quantise_grid(v, how, codes);
         break;
     }
 }
 
-static void quantise_generic(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
-    int32_t q[TILE_VALUES];
-    quantise_values(v, order, how, q);
-    if (how->c->wide)
+#ifndef HAVE_ORDER
+/* A tile's bytes from INTERLEAVED to LINEAR order, and back. */
+static void linear_of_interleaved(const int8_t *from, int8_t *to) {
+    for (int i = 0; i < TILE_VALUES; i++)
+        to[i] = from[place_of(TILE_INTERLEAVED, i)];
+}
+
+static void interleaved_of_linear(const int8_t *from, int8_t *to) {
+    for (int i = 0; i < TILE_VALUES; i++)
+        to[place_of(TILE_INTERLEAVED, i)] = from[i];
+}
+#endif
+
+static void codes_of_integers(const int32_t *q, tile_order order, int wide, tile_codes *codes) {
+    _Alignas(64) int8_t places[TILE_VALUES];
+    int8_t *narrow = order == TILE_LINEAR ? codes->narrow : places;
+    if (wide && order == TILE_LINEAR)
         for (int i = 0; i < TILE_VALUES; i++)
-            codes->wide[i] = (int16_t)q[place_of(order, i)];
+            codes->wide[i] = (int16_t)q[i];
+    else if (wide)
+        for (int i = 0; i < TILE_VALUES; i++)
+            codes->wide[i] = (int16_t)q[place_of(TILE_INTERLEAVED, i)];
     else
         for (int i = 0; i < TILE_VALUES; i++)
-            codes->narrow[i] = (int8_t)q[place_of(order, i)];
+            narrow[i] = (int8_t)q[i];
+    if (!wide && order != TILE_LINEAR)
+        linear_of_interleaved(places, codes->narrow);
+}
+
+static void integers_of_codes(const tile_codes *codes, tile_order order, int wide, int32_t *q) {
+    _Alignas(64) int8_t places[TILE_VALUES];
+    const int8_t *narrow = codes->narrow;
+    if (!wide && order != TILE_LINEAR) {
+        interleaved_of_linear(codes->narrow, places);
+        narrow = places;
+    }
+    if (wide && order == TILE_LINEAR)
+        for (int i = 0; i < TILE_VALUES; i++)
+            q[i] = codes->wide[i];
+    else if (wide)
+        for (int i = 0; i < TILE_VALUES; i++)
+            q[place_of(TILE_INTERLEAVED, i)] = codes->wide[i];
+    else
+        for (int i = 0; i < TILE_VALUES; i++)
+            q[i] = narrow[i];
+}
+
+static void quantise_generic(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
+    _Alignas(64) int32_t q[TILE_VALUES];
+    quantise_values(v, order, how, q);
+    codes_of_integers(q, order, how->c->wide, codes);
 }
 
 #ifndef HAVE_QUANTISE
@@ -251,6 +363,13 @@ static void quantise(const float *v, tile_order order, const tile_quantise *how,
 #endif
 
 /* ---- dequantise ---- */
+
+static void dequantise_grid(const int32_t *q, const tile_quantise *how, float *restrict v) {
+    const float *remainder = how->grid->remainder;
+    float half = 0.5f * how->c->step;
+    memset(v, 0, TILE_VALUES * sizeof *v); /* padding */
+    FOR_CHANNELS(how->grid->channels, v[i] = fmaf((float)(2 * q[i] + 1), half, remainder[c]))
+}
 
 static void dequantise_values(const int32_t *q, const tile_quantise *how, float *v) {
     float step = how->c->step, half = 0.5f * step;
@@ -266,16 +385,15 @@ static void dequantise_values(const int32_t *q, const tile_quantise *how, float 
             v[i] = (float)(2 * q[i] - (q[i] > 0) + (q[i] < 0)) * half;
         break;
     case QUANTISE_GRID:
-        for (int i = 0; i < TILE_VALUES; i++)
-            v[i] = fmaf((float)(2 * q[i] + 1), half, how->grid[i].remainder);
+    default:
+        dequantise_grid(q, how, v);
         break;
     }
 }
 
 static void dequantise_generic(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v) {
-    int32_t q[TILE_VALUES];
-    for (int i = 0; i < TILE_VALUES; i++)
-        q[place_of(order, i)] = how->c->wide ? codes->wide[i] : codes->narrow[i];
+    _Alignas(64) int32_t q[TILE_VALUES];
+    integers_of_codes(codes, order, how->c->wide, q);
     dequantise_values(q, how, v);
 }
 
@@ -727,6 +845,10 @@ static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QU
 #define DEFINE_TILE_KERNELS(name)                                                                                      \
     const tile_kernels name = {.gather = gather,                                                                       \
                                .scatter = scatter,                                                                     \
+                               .to_f32 = to_f32,                                                                       \
+                               .of_f32 = of_f32,                                                                       \
+                               .scale = scale,                                                                         \
+                               .count_upper = count_upper,                                                             \
                                .survey = survey,                                                                       \
                                .quantise = quantise,                                                                   \
                                .encode = encode,                                                                       \
