@@ -142,8 +142,11 @@ static double values_done(const stress *s) {
 
 static void run(stress *s) {
     isa_list isas = isa_list_get();
-    rng r = rng_seed((uint64_t)time(NULL));
-    printf("seed %llu\n", (unsigned long long)r.state);
+    const char *seed = getenv("STRESS_SEED"); /* to run the same again */
+    uint64_t first = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    rng r = rng_seed(first);
+    printf("STRESS_SEED=%llu\n", (unsigned long long)first);
+    fflush(stdout);
     double start = now(), said = start;
     for (int i = 0; values_done(s) < s->most_values && now() - start < s->most_seconds; i++) {
         round_trip(s, &r, isas.isa[isas.count > 1 ? 1 + i % (isas.count - 1) : 0]);

@@ -136,8 +136,8 @@ static comet_codec_stats stats_of(const check_rules *rules, const void *in, int6
         s.sum_abs += fabs(v);
         s.sum_squares += v * v;
     }
-    s.min = s.nonfinite < count ? (float)min : 0.0f;
-    s.max = s.nonfinite < count ? (float)max : 0.0f;
+    s.min = s.nonfinite < count ? (float)min + 0.0f : 0.0f; /* never -0 */
+    s.max = s.nonfinite < count ? (float)max + 0.0f : 0.0f;
     return s;
 }
 
@@ -153,7 +153,7 @@ int check_stats(const check_rules *rules, const void *in, int64_t count, const c
                            (long long)stats->count, (long long)stats->nonzero, (long long)stats->positive,
                            (long long)stats->nonfinite, (long long)e.count, (long long)e.nonzero, (long long)e.positive,
                            (long long)e.nonfinite);
-    if (stats->min != e.min || stats->max != e.max)
+    if (bits_of_float(stats->min) != bits_of_float(e.min) || bits_of_float(stats->max) != bits_of_float(e.max))
         return failure_set(f, "min %.9g max %.9g, expected %.9g %.9g", (double)stats->min, (double)stats->max,
                            (double)e.min, (double)e.max);
     if (!is_near(stats->sum_abs, e.sum_abs) || !is_near(stats->sum_squares, e.sum_squares))

@@ -9,6 +9,7 @@
 #include "support/number.h"
 #include "support/spec_decoder.h"
 #include "support/spec_encoder.h"
+#include "support/spec_stats.h"
 
 enum { EDGE = 64, GUARD = 0x3C, ONE_CHUNK = 65536 }; /* up to so many values there is work for one thread only */
 
@@ -268,6 +269,7 @@ static int encodes_as_told(const trip *t, const trip_stream *reference, failure 
     for (int64_t i = 0; i < t->count; i++)
         bits_put(trip_output_dtype(t), stored, i, check_stored_bits(&rules, t->patterns, i));
     s.result.bytes = spec_encode(&told, stored, t->params.seed, s.bytes);
+    spec_sums(&told, stored, &s.result.stats.sum_abs, &s.result.stats.sum_squares);
     int good = same_result(reference, &s, f);
     free(stored);
     trip_stream_free(&s);

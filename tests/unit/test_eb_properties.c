@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One body for every instruction set, dtype, layout, bound and mode of eb and zvc: all that trip_verify checks. */
 #include "support/assert_ok.h"
+
+#include <stdlib.h>
+
 #include "support/effort.h"
 #include "support/isas.h"
 #include "support/trip_run.h"
@@ -130,6 +133,25 @@ static void test_every_kind(void **state) {
             }
 }
 
+/* Tiles 0, 128 and 256 share a place in the tree of sums, and their sum in fp64 depends on which two come first. */
+static void test_order_of_sums(void **state) {
+    (void)state;
+    rng r = rng_seed(11);
+    enum { COUNT = 257 * 1024 };
+    failure f;
+    trip t;
+    float *values = calloc(COUNT, sizeof *values);
+    assert_non_null(values);
+    values[0] = values[128 * 1024] = 1.0f;
+    values[256 * 1024] = 0x1p53f;
+    trip_spec spec = {.dtype = COMET_F32, .shape = {COMET_FLAT, 1, {COUNT}}, .scale = 1.0, .bound = 0.1};
+    trip_of_values(&t, &r, &spec, values);
+    int good = trip_verify(&t, &r, &pools, &f);
+    trip_free(&t);
+    free(values);
+    assert_check(good, f);
+}
+
 /* Data need not be aligned, not even to its own type: files are mapped as they are. */
 static void test_unaligned_data(void **state) {
     (void)state;
@@ -170,10 +192,11 @@ static int group_teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_f32),  cmocka_unit_test(test_small_f16),
-        cmocka_unit_test(test_small_bf16), cmocka_unit_test(test_small_u8),
-        cmocka_unit_test(test_large),      cmocka_unit_test(test_every_small_shape),
-        cmocka_unit_test(test_every_kind), cmocka_unit_test(test_unaligned_data),
+        cmocka_unit_test(test_small_f32),     cmocka_unit_test(test_small_f16),
+        cmocka_unit_test(test_small_bf16),    cmocka_unit_test(test_small_u8),
+        cmocka_unit_test(test_large),         cmocka_unit_test(test_every_small_shape),
+        cmocka_unit_test(test_every_kind),    cmocka_unit_test(test_unaligned_data),
+        cmocka_unit_test(test_order_of_sums),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -15,6 +15,7 @@
 #include "support/isas.h"
 #include "support/rng.h"
 #include "support/samples.h"
+#include "support/spec_format.h"
 #include "support/tensors.h"
 
 static isa_list isas;
@@ -321,6 +322,80 @@ static void test_huge_shapes(void **state) {
             }
 }
 
+/* Kinds that there are not, whatever the tile holds. */
+static void test_unknown_kinds(void **state) {
+    (void)state;
+    for (int i = 0; i < sample_count(); i++) {
+        prepare(&samples[i], 0);
+        comet_codec_info info;
+        assert_ok(comet_codec_inspect(good, good_bytes, &info));
+        for (int64_t t = 0; t < info.tiles; t++)
+            for (unsigned kind = 3; kind < 8; kind++) {
+                unsigned char *stream = guarded_place(&in, good, good_bytes);
+                unsigned char *high = stream + 128 + 8 + 2 * t + 1; /* no sample has more than a group of tiles */
+                *high = (unsigned char)((*high & 0x1f) | kind << 5);
+                assert_status(decode(stream, good_bytes, COMET_ISA_AUTO), COMET_ERROR_CORRUPT);
+                assert_status(comet_codec_inspect(stream, good_bytes, &info), COMET_ERROR_CORRUPT);
+            }
+    }
+}
+
+/* Code tiles larger than any can be, at the end of the payload, where a decoder has to copy them. */
+static void test_large_code_tiles(void **state) {
+    (void)state;
+    static const uint16_t sizes[] = {2000, 2559, 2560, 2561, 2624, 2625, 4096, 8191};
+    static unsigned char stream[128 + 24 + 8191];
+    prepare(&samples[0], 0);
+    assert_int_equal(good[7], COMET_F32);
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int head = 0; head < 256; head++) {
+            uint64_t bytes = 128 + 24 + sizes[i];
+            uint16_t entry = sizes[i];
+            memset(stream, 0xAA, sizeof stream); /* flags: all columns full */
+            memcpy(stream, good, 128);
+            memcpy(stream + 16, &bytes, sizeof bytes);
+            memset(stream + 128, 0, 24);
+            memcpy(stream + 136, &entry, sizeof entry);
+            stream[128 + 24] = (unsigned char)head;
+            assert_status(decode(guarded_place(&in, stream, bytes), bytes, isas.isa[head % isas.count]),
+                          COMET_ERROR_CORRUPT);
+        }
+}
+
+/* The classes a stream has, from the text. */
+static int class_exists(const unsigned char *stream, int index) {
+    spec_stream s = {.codec = stream[6], .dtype = stream[7], .flags = stream[10]};
+    memcpy(&s.bound, stream + 12, sizeof s.bound);
+    return spec_class_of(&s, index).exists;
+}
+
+/* A code tile of a class that the stream does not have; in a lossless stream that is every one with bytes. */
+static void test_unknown_classes(void **state) {
+    (void)state;
+    int tried = 0;
+    for (int i = 0; i < sample_count(); i++) {
+        prepare(&samples[i], 0);
+        comet_codec_info info;
+        assert_ok(comet_codec_inspect(good, good_bytes, &info));
+        uint16_t entry;
+        memcpy(&entry, good + 136, sizeof entry);
+        if (info.tiles == 0 || (entry & 0x1fff) == 0)
+            continue;
+        for (int c = 0; c < 4; c++) {
+            unsigned char *stream = guarded_place(&in, good, good_bytes), *head = stream + 128 + 24;
+            uint16_t codes = entry & 0x1fff; /* kind 0 */
+            if (class_exists(stream, c))
+                continue;
+            tried++;
+            memcpy(stream + 136, &codes, sizeof codes);
+            *head = (unsigned char)((*head & 0x9f) | c << 5);
+            for (int k = 0; k < isas.count; k++)
+                assert_status(decode(stream, good_bytes, isas.isa[k]), COMET_ERROR_CORRUPT);
+        }
+    }
+    assert_true(tried > 30);
+}
+
 /* Into strided tensors nothing is written between the values either. */
 static void test_corruption_into_strides(void **state) {
     (void)state;
@@ -389,6 +464,9 @@ int main(void) {
         cmocka_unit_test(test_huge_shapes),
         cmocka_unit_test(test_corruption_into_strides),
         cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_unknown_kinds),
+        cmocka_unit_test(test_unknown_classes),
+        cmocka_unit_test(test_large_code_tiles),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams of eb and zvc through the decoder that was written from docs/format.md alone: the values of the library and of the
- * text are the same. (test_eb_properties and test_eb_grid send each of their streams through it too.)
+ * Streams of eb and zvc against the decoder and the encoder that were written from docs/format.md alone: values and bytes of
+ * the library and of the text are the same. (test_eb_properties and test_eb_grid send their streams through both too.)
  */
 #include "support/assert_ok.h"
 
@@ -95,10 +95,114 @@ static void test_groups_in_any_order(void **state) {
     }
 }
 
+/* ---- where the encoder's choices turn ---- */
+
+static trip_pools pools;
+
+static void verify_values(const test_shape *shape, trip_mode mode, const float *values) {
+    rng r = rng_seed(2);
+    failure f;
+    trip t;
+    trip_spec spec = {.dtype = COMET_F32, .shape = *shape, .mode = mode, .scale = 1.0, .bound = 0.5};
+    trip_of_values(&t, &r, &spec, values);
+    int good = trip_verify(&t, &r, &pools, &f);
+    trip_free(&t);
+    assert_check(good, f);
+}
+
+/* A flat tile of these codes, in the order of the format: a bound of 1/2 makes the codes of small integers themselves. */
+static void verify_codes(const int codes[1024]) {
+    float values[1024];
+    test_shape shape = {COMET_FLAT, 1, {1024}};
+    for (int i = 0; i < 1024; i++) {
+        int k = i / 256, l = i / 8 % 32, m = i % 8;
+        values[32 * l + 8 * k + m] = (float)codes[i];
+    }
+    verify_values(&shape, TRIP_NEAREST, values);
+}
+
+/* Columns with every number of bytes that are not 0, and every number of bits in a single byte. */
+static void test_full_and_some_columns(void **state) {
+    (void)state;
+    for (int bytes = 0; bytes <= 32; bytes++)
+        for (int shift = 0; shift < 3; shift++) {
+            int codes[1024] = {0};
+            for (int l = 0; l < bytes; l++)
+                codes[256 * (l % 2 ? 1 : 0) + 8 * l + l % 8] = codes[512 + 8 * l] = codes[768 + 8 * l + 5] =
+                    (l % 3 ? 1 : -1) * (1 << shift);
+            verify_codes(codes);
+        }
+    for (int bits = 0; bits <= 8; bits++)
+        for (int l = 0; l < 32; l += 31) {
+            int codes[1024] = {0};
+            for (int m = 0; m < bits; m++)
+                codes[256 + 8 * l + m] = 3;
+            verify_codes(codes);
+        }
+}
+
+/*
+ * The first five lanes are all 1, which prediction saves 159 bits of; each lonely 1 in row 2 costs it one. At 31 of these
+ * the two counts differ by 128 exactly.
+ */
+static void test_prediction_that_just_pays(void **state) {
+    (void)state;
+    for (int lonely = 25; lonely <= 36; lonely++) {
+        int codes[1024] = {0};
+        for (int i = 0; i < 1024; i++)
+            codes[i] = i / 8 % 32 < 5;
+        for (int j = 0; j < lonely; j++)
+            codes[512 + 8 * (6 + j % 26) + 2 * (j / 26)] = 1;
+        verify_codes(codes);
+    }
+}
+
+/* Zeros in a tile of exact values: the bitmap is worth it from 33 on. */
+static void test_sparse_that_just_pays(void **state) {
+    (void)state;
+    for (int zeros = 30; zeros <= 35; zeros++) {
+        float values[1024];
+        test_shape shape = {COMET_FLAT, 1, {1024}};
+        for (int i = 0; i < 1024; i++)
+            values[i] = i * 7 % 1024 < zeros ? 0.0f : (float)i + 0.5f;
+        verify_values(&shape, TRIP_ZVC, values);
+    }
+}
+
+/* Tensors of few values, where a code tile is about as large as a raw one. */
+static void test_codes_that_just_pay(void **state) {
+    (void)state;
+    rng r = rng_seed(3);
+    for (int count = 1; count <= 40; count++)
+        for (int round = 0; round < 10; round++) {
+            float values[40];
+            test_shape shape = {COMET_FLAT, 1, {count}};
+            for (int i = 0; i < count; i++)
+                values[i] = (float)rng_between(&r, -(1 << round), 1 << round);
+            verify_values(&shape, TRIP_NEAREST, values);
+        }
+}
+
+static int group_setup(void **state) {
+    (void)state;
+    trip_pools_new(&pools);
+    return 0;
+}
+
+static int group_teardown(void **state) {
+    (void)state;
+    trip_pools_free(&pools);
+    return 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_samples),
         cmocka_unit_test(test_groups_in_any_order),
+        cmocka_unit_test(test_full_and_some_columns),
+        cmocka_unit_test(test_prediction_that_just_pays),
+        cmocka_unit_test(test_sparse_that_just_pays),
+        cmocka_unit_test(test_codes_that_just_pay),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -180,6 +180,15 @@ static void random_grid(rng *r, const quantiser_class *c, tile_case *t) {
     t->grid = (tile_grid){.channels = &t->channels, .edge = t->edge, .remainder = t->remainder, .code = t->code};
 }
 
+static int channel_at(const tile_channels *channels, int place) {
+    for (int p = 0; p < channels->count; p++) {
+        const channel_piece *piece = &channels->pieces[p];
+        if (place >= piece->at && place < piece->at + piece->count)
+            return piece->channel + (channels->consecutive ? place - piece->at : 0);
+    }
+    return -1;
+}
+
 /* Values inside the reach of a class, many on edges, some on the threshold. */
 static void random_quantise(rng *r, tile_case *t) {
     double bound, reach;
@@ -191,13 +200,87 @@ static void random_quantise(rng *r, tile_case *t) {
         if (rng_below(r, 50) == 0)
             t->values[i] = float_of_bits(t->c.reach) * (rng_below(r, 2) ? 1.0f : -1.0f);
         if (t->c.mode == QUANTISE_GRID && rng_below(r, 10) == 0)
-            t->values[i] = t->edge[i];
+            t->values[i] = t->edge[channel_at(&t->channels, i)];
         if (!(fabs((double)t->values[i]) <= reach))
             t->values[i] = (float)(rng_gauss(r) * reach / 8.0);
     }
     clear_padding(t);
     t->how = (tile_quantise){.c = &t->c, .seed = rng_next(r), .tile = rng_next(r) >> rng_below(r, 60)};
     t->how.grid = t->c.mode == QUANTISE_GRID ? &t->grid : NULL;
+}
+
+/* ---- conversion, scale and side ---- */
+
+/* Every pattern of the small types, NaN included, and any fp32, at any address and in any number. */
+static void test_conversion(void **state) {
+    (void)state;
+    rng r = rng_seed(8);
+    static unsigned char patterns[TILE_VALUES * 4 + 8], expected_patterns[TILE_VALUES * 4 + 8],
+        got_patterns[TILE_VALUES * 4 + 8];
+    static _Alignas(64) float expected[TILE_VALUES], got[TILE_VALUES];
+    uint32_t next = 0;
+    for (int round = 0; round < 2000; round++) {
+        comet_dtype dtype = (comet_dtype)rng_below(&r, 4);
+        int count = (int)rng_between(&r, 0, TILE_VALUES), off = (int)rng_below(&r, 8);
+        for (int i = 0; i < count; i++)
+            bits_put(dtype, patterns + off, i, dtype == COMET_F32 ? (uint32_t)rng_next(&r) : next++);
+        comet_tile_reference.to_f32(dtype, patterns + off, count, expected);
+        for (int i = 1; i < isas.count; i++) {
+            const tile_kernels *kernels = comet_tile_kernels(isas.isa[i]);
+            memset(got, 0xEE, sizeof got);
+            kernels->to_f32(dtype, patterns + off, count, got);
+            for (int v = 0; v < count; v++)
+                if (bits_of_float(got[v]) != bits_of_float(expected[v]))
+                    fail_msg("%s: %s %04x becomes %08x, reference %08x", isa_name(isas.isa[i]), comet_dtype_name(dtype),
+                             (unsigned)bits_at(dtype, patterns + off, v), (unsigned)bits_of_float(got[v]),
+                             (unsigned)bits_of_float(expected[v]));
+            assert_true(count == TILE_VALUES || bits_of_float(got[count]) == 0xEEEEEEEEu);
+        }
+        values_fill(&r, rng_below(&r, 2) ? VALUES_BITS : VALUES_BINADES, COMET_F32, 1.0, 0.1, got, TILE_VALUES);
+        memset(expected_patterns, 0x11, sizeof expected_patterns);
+        comet_tile_reference.of_f32(dtype, got, count, expected_patterns + off);
+        for (int i = 1; i < isas.count; i++) {
+            memset(got_patterns, 0x11, sizeof got_patterns);
+            comet_tile_kernels(isas.isa[i])->of_f32(dtype, got, count, got_patterns + off);
+            assert_memory_equal(got_patterns, expected_patterns, sizeof got_patterns);
+        }
+    }
+}
+
+static void test_scale_and_count_upper(void **state) {
+    (void)state;
+    rng r = rng_seed(9);
+    static tile_case t;
+    static _Alignas(64) float got[TILE_VALUES];
+    static float scale[TILE_VALUES], shift[TILE_VALUES];
+    static uint32_t flip[TILE_VALUES];
+    int rounds = effort(1500);
+    for (int round = 0; round < rounds; round++) {
+        random_quantise(&r, &t);
+        if (round % 2)
+            random_values(&r, 1.0, 0.1, &t);
+        for (int c = 0; c < TILE_VALUES; c++) {
+            scale[c] = rng_below(&r, 8) ? (float)rng_gauss(&r) : 0.0f;
+            shift[c] = (float)rng_gauss(&r);
+            flip[c] = (uint32_t)rng_below(&r, 2);
+        }
+        int upper = 0, given = 1 + round / 2 % 3; /* scale, shift or both */
+        for (int i = 0; i < TILE_VALUES; i++) {
+            int c = channel_at(&t.channels, i);
+            upper += (t.values[i] > t.edge[c]) ^ (int)flip[c];
+        }
+        for (int k = 0; k < isas.count; k++) {
+            const tile_kernels *kernels = comet_tile_kernels(isas.isa[k]);
+            assert_int_equal(kernels->count_upper(&t.channels, t.edge, flip, t.values), upper);
+            memcpy(got, t.values, sizeof got);
+            kernels->scale(&t.channels, given & 1 ? scale : NULL, given & 2 ? shift : NULL, got);
+            for (int i = 0; i < TILE_VALUES; i++) {
+                int c = channel_at(&t.channels, i);
+                float y = fmaf(given & 1 ? scale[c] : 1.0f, t.values[i], given & 2 ? shift[c] : 0.0f);
+                assert_int_equal(bits_of_float(got[i]), bits_of_float(y));
+            }
+        }
+    }
 }
 
 static size_t code_bytes(int wide) {
@@ -457,6 +540,8 @@ int main(void) {
         cmocka_unit_test(test_encode_and_decode),
         cmocka_unit_test(test_decode_hostile),
         cmocka_unit_test(test_gather_and_scatter),
+        cmocka_unit_test(test_conversion),
+        cmocka_unit_test(test_scale_and_count_upper),
     };
     return cmocka_run_group_tests(tests, group_setup, NULL);
 }
