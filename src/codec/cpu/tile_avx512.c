@@ -490,13 +490,18 @@ static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QU
 
 /* ---- dtypes: only fp16 is worth instructions of its own; what is stored is never a NaN ---- */
 
+/* The first `left` of sixteen, or all. */
+static inline __mmask16 mask_of(int left) {
+    return (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
+}
+
 static void to_f32(comet_dtype dtype, const void *patterns, int count, float *values) {
     if (dtype != COMET_F16) {
         comet_loop_to_f32(dtype, patterns, count, values);
         return;
     }
     for (int i = 0; i < count; i += 16) {
-        __mmask16 mask = count - i >= 16 ? 0xffff : (__mmask16)((1u << (count - i)) - 1u);
+        __mmask16 mask = mask_of(count - i);
         __m256i h = _mm256_maskz_loadu_epi16(mask, (const uint16_t *)patterns + i);
         __m256i magnitude = _mm256_and_si256(h, _mm256_set1_epi16(0x7fff));
         if (_mm256_cmpgt_epi16_mask(magnitude, _mm256_set1_epi16(0x7c00))) /* the instruction would make a NaN quiet */
@@ -512,7 +517,7 @@ static void of_f32(comet_dtype dtype, const float *values, int count, void *patt
         return;
     }
     for (int i = 0; i < count; i += 16) {
-        __mmask16 mask = count - i >= 16 ? 0xffff : (__mmask16)((1u << (count - i)) - 1u);
+        __mmask16 mask = mask_of(count - i);
         __m512 v = _mm512_maskz_loadu_ps(mask, values + i);
         _mm256_mask_storeu_epi16((uint16_t *)patterns + i, mask, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
     }
