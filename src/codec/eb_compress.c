@@ -179,9 +179,9 @@ static size_t take_place(compress_call *call, int64_t chunk, size_t bytes) {
 }
 
 static comet_status run_chunk(compress_call *call, worker_state *worker, int64_t chunk) {
-    size_t left = call->payload_capacity - call->payload_used; /* only read by a single worker */
-    tile_sink sink = worker->chunk ? (tile_sink){worker->chunk, 0, CHUNK_BYTES}
-                                   : (tile_sink){call->payload + call->payload_used, 0, left};
+    tile_sink sink = {worker->chunk, 0, CHUNK_BYTES};
+    if (!worker->chunk) /* a single worker: nobody else moves payload_used */
+        sink = (tile_sink){call->payload + call->payload_used, 0, call->payload_capacity - call->payload_used};
     comet_status status = encode_chunk(call, worker, chunk, &sink);
     size_t place = take_place(call, chunk, sink.used);
     if (status != COMET_OK)

@@ -154,6 +154,8 @@ static comet_status check_header(const stream_header *h) {
         return COMET_ERROR_CORRUPT;
     if ((modes & STREAM_GRID) && h->dtype != COMET_F32)
         return COMET_ERROR_CORRUPT;
+    if (h->parameter != 0)
+        return COMET_ERROR_CORRUPT;
     if (h->codec == COMET_CODEC_ZVC && (modes || h->bound != 0.0f))
         return COMET_ERROR_CORRUPT;
     /* a bound that the encoder never writes would give steps that the proofs do not cover */

@@ -126,8 +126,13 @@ void comet_tile_channels(const tile_io *io, const tile_map *map, tile_channels *
 
 void comet_tile_load(const tile_io *io, const tile_map *map, const tile_channels *channels, float *values) {
     int full = map->valid == TILE_VALUES;
-    if (full && io->contiguous && io->tensor->dtype == COMET_F32) {
-        io->kernels->gather(map, io->tensor->data, values);
+    size_t size = comet_dtype_size(io->tensor->dtype);
+    if (full && io->contiguous && size == 4) {
+        io->kernels->gather(map, io->tensor->data, 4, values);
+    } else if (full && io->contiguous && size == 2) {
+        _Alignas(64) uint16_t patterns[TILE_VALUES];
+        io->kernels->gather(map, io->tensor->data, 2, patterns);
+        io->kernels->to_f32(io->tensor->dtype, patterns, TILE_VALUES, values);
     } else {
         if (!full)
             memset(values, 0, TILE_VALUES * sizeof *values);
@@ -164,8 +169,19 @@ static void store_row(const tile_io *io, segment_row r, const float *values) {
 }
 
 void comet_tile_store(const tile_io *io, const tile_map *map, const float *values) {
-    if (map->valid == TILE_VALUES && io->contiguous && io->tensor->dtype == COMET_F32) {
-        io->kernels->scatter(map, values, io->tensor->data);
+    comet_dtype dtype = io->tensor->dtype;
+    int full = map->valid == TILE_VALUES && io->contiguous;
+    if (full && dtype == COMET_F32) {
+        io->kernels->scatter(map, values, 4, io->tensor->data);
+        return;
+    }
+    if (full && comet_dtype_size(dtype) == 2) {
+        _Alignas(64) uint16_t patterns[TILE_VALUES];
+        _Alignas(64) float clamped[TILE_VALUES];
+        if (dtype == COMET_F16)
+            clamp(dtype, values, TILE_VALUES, clamped);
+        io->kernels->of_f32(dtype, dtype == COMET_F16 ? clamped : values, TILE_VALUES, patterns);
+        io->kernels->scatter(map, patterns, 2, io->tensor->data);
         return;
     }
     for (int s = 0; s < map->count; s++)

@@ -26,7 +26,9 @@ uint32_t check_stored_bits(const check_rules *rules, const void *in, int64_t i) 
     if (!g->scale && !g->shift)
         return bits;
     int64_t c = channel_of(rules, i);
-    return bits_of_float(fmaf(g->scale ? g->scale[c] : 1.0f, float_of_bits(bits), g->shift ? g->shift[c] : 0.0f));
+    float x = float_of_bits(bits);
+    float y = fmaf(g->scale ? g->scale[c] : 1.0f, x, g->shift ? g->shift[c] : 0.0f);
+    return isnan(y) && !isnan(x) ? 0x7fc00000u : bits_of_float(y); /* a NaN made by 0 * Inf is a fixed one */
 }
 
 static int side_is_kept(const comet_codec_grid *g, int64_t c, double before, double after) {

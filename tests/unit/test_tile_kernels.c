@@ -277,7 +277,8 @@ static void test_scale_and_count_upper(void **state) {
             for (int i = 0; i < TILE_VALUES; i++) {
                 int c = channel_at(&t.channels, i);
                 float y = fmaf(given & 1 ? scale[c] : 1.0f, t.values[i], given & 2 ? shift[c] : 0.0f);
-                assert_int_equal(bits_of_float(got[i]), bits_of_float(y));
+                int is_made = isnan(y) && !isnan(t.values[i]); /* 0 * Inf: a fixed NaN */
+                assert_int_equal(bits_of_float(got[i]), is_made ? 0x7fc00000u : bits_of_float(y));
             }
         }
     }
@@ -501,14 +502,14 @@ static void test_gather_and_scatter(void **state) {
             if (map.valid != TILE_VALUES)
                 continue;
             full++;
-            comet_tile_reference.gather(&map, tensor, expected);
+            comet_tile_reference.gather(&map, tensor, 4, expected);
             for (int i = 0; i < isas.count; i++) {
                 const tile_kernels *kernels = comet_tile_kernels(isas.isa[i]);
                 memset(got, 0xEE, sizeof got);
-                kernels->gather(&map, tensor, got);
+                kernels->gather(&map, tensor, 4, got);
                 assert_memory_equal(got, expected, sizeof got);
                 memset(back, 0, sizeof back);
-                kernels->scatter(&map, got, back);
+                kernels->scatter(&map, got, 4, back);
                 int written = 0;
                 for (int64_t v = 0; v < count; v++)
                     if (back[v] != 0.0f) {

@@ -64,9 +64,9 @@ enum {
 };
 
 typedef struct tile_kernels {
-    /* All of a tile without padding from contiguous fp32 memory into a buffer, and back. */
-    void (*gather)(const tile_map *map, const float *tensor, float *values);
-    void (*scatter)(const tile_map *map, const float *values, float *tensor);
+    /* All of a tile without padding from contiguous memory into a buffer, and back. `size`: bytes of a value, 2 or 4. */
+    void (*gather)(const tile_map *map, const void *tensor, int size, void *buffer);
+    void (*scatter)(const tile_map *map, const void *buffer, int size, void *tensor);
     /* `count` patterns of a dtype at any address to fp32, and back with rounding to nearest even. */
     void (*to_f32)(comet_dtype dtype, const void *patterns, int count, float *values);
     void (*of_f32)(comet_dtype dtype, const float *values, int count, void *patterns);

@@ -35,32 +35,52 @@ static inline int place_of(tile_order order, int i) {
     do {                                                                                                               \
         for (int k = 0; k < TILE_ROWS; k++)                                                                            \
             memcpy(to + k * to_stride, from + k * from_stride, (bytes));                                               \
-        to += (bytes) / sizeof(float);                                                                                 \
-        from += (bytes) / sizeof(float);                                                                               \
+        to += (bytes);                                                                                                 \
+        from += (bytes);                                                                                               \
     } while (0)
 
-/* Copies `count` values of each of the four rows; the rows lie `to_stride` and `from_stride` apart. */
-static inline void copy_rows(float *to, int64_t to_stride, const float *from, int64_t from_stride, int count) {
-    for (; count >= 16; count -= 16)
+/* Copies `count` bytes of each of the four rows; the rows lie `to_stride` and `from_stride` bytes apart. */
+static inline void copy_rows(char *to, int64_t to_stride, const char *from, int64_t from_stride, int count) {
+    for (; count >= 64; count -= 64)
         COPY_BLOCK(64);
-    if (count & 8)
+    if (count & 32)
         COPY_BLOCK(32);
-    if (count & 4)
+    if (count & 16)
         COPY_BLOCK(16);
-    if (count & 2)
+    if (count & 8)
         COPY_BLOCK(8);
-    if (count & 1)
+    if (count & 4)
         COPY_BLOCK(4);
+    if (count & 2)
+        COPY_BLOCK(2);
 }
 
-static void gather(const tile_map *map, const float *tensor, float *values) {
+static inline __attribute__((always_inline)) void gather_any(const tile_map *map, const char *tensor, char *buffer,
+                                                             int size) {
     for (const tile_segment *s = map->segments; s < map->segments + map->count; s++)
-        copy_rows(values + s->at, TILE_ROW_VALUES, tensor + s->first, map->stride, s->count);
+        copy_rows(buffer + s->at * size, TILE_ROW_VALUES * size, tensor + s->first * size, map->stride * size,
+                  s->count * size);
 }
 
-static void scatter(const tile_map *map, const float *values, float *tensor) {
+static inline __attribute__((always_inline)) void scatter_any(const tile_map *map, const char *buffer, char *tensor,
+                                                              int size) {
     for (const tile_segment *s = map->segments; s < map->segments + map->count; s++)
-        copy_rows(tensor + s->first, map->stride, values + s->at, TILE_ROW_VALUES, s->count);
+        copy_rows(tensor + s->first * size, map->stride * size, buffer + s->at * size, TILE_ROW_VALUES * size,
+                  s->count * size);
+}
+
+static void gather(const tile_map *map, const void *tensor, int size, void *buffer) {
+    if (size == 4)
+        gather_any(map, tensor, buffer, 4);
+    else
+        gather_any(map, tensor, buffer, 2);
+}
+
+static void scatter(const tile_map *map, const void *buffer, int size, void *tensor) {
+    if (size == 4)
+        scatter_any(map, buffer, tensor, 4);
+    else
+        scatter_any(map, buffer, tensor, 2);
 }
 
 /* ---- dtypes ---- */
@@ -93,14 +113,21 @@ static void of_f32(comet_dtype dtype, const float *values, int count, void *patt
             }                                                                                                          \
     }
 
+/* A NaN keeps its payload; one that the arithmetic makes (0 * Inf) has its sign from the machine, so it gets a fixed one. */
+static inline float scaled(float by, float x, float shift) {
+    float y = fmaf(by, x, shift);
+    int x_is_number = (comet_bits_of(x) & 0x7fffffffu) <= 0x7f800000u;
+    return x_is_number && y != y ? comet_float_of(0x7fc00000u) : y;
+}
+
 /* Either of the two may be NULL: 1, and 0. */
 static void scale(const tile_channels *channels, const float *by, const float *shift, float *restrict values) {
     if (by && shift)
-        FOR_CHANNELS(channels, values[i] = fmaf(by[c], values[i], shift[c]))
+        FOR_CHANNELS(channels, values[i] = scaled(by[c], values[i], shift[c]))
     else if (by)
-        FOR_CHANNELS(channels, values[i] = fmaf(by[c], values[i], 0.0f))
+        FOR_CHANNELS(channels, values[i] = scaled(by[c], values[i], 0.0f))
     else
-        FOR_CHANNELS(channels, values[i] = fmaf(1.0f, values[i], shift[c]))
+        FOR_CHANNELS(channels, values[i] = scaled(1.0f, values[i], shift[c]))
 }
 
 static int count_upper(const tile_channels *channels, const float *edge, const uint32_t *flip, const float *values) {
@@ -120,10 +147,11 @@ static inline int survey_is_plain(uint32_t magnitude) {
 }
 
 /* The sums' fixed order: over k from 0 to 3, then pairs of m at distance 4, 2, 1, then pairs of lanes at 16, 8, 4, 2, 1. */
+/* The distance is the outer loop: with the lanes outside, clang 14 miscompiles it for AVX-512 at -O2. */
 #define DEFINE_TREE(name, type)                                                                                        \
     static type name(type lanes[TILE_LANES][TILE_LANE_COLUMNS]) {                                                      \
-        for (int l = 0; l < TILE_LANES; l++)                                                                           \
-            for (int half = 4; half; half /= 2)                                                                        \
+        for (int half = 4; half; half /= 2)                                                                            \
+            for (int l = 0; l < TILE_LANES; l++)                                                                       \
                 for (int m = 0; m < half; m++)                                                                         \
                     lanes[l][m] += lanes[l][m + half];                                                                 \
         for (int half = 16; half; half /= 2)                                                                           \
