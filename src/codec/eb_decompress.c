@@ -150,7 +150,7 @@ static void decompress_worker(void *context, unsigned index) {
 
 static comet_status check_header(const stream_header *h) {
     unsigned modes = h->flags & (STREAM_KEEP_MASK | STREAM_STOCHASTIC | STREAM_GRID);
-    if (modes & (modes - 1u)) /* no two of them go together, but stochastic and grid are refused below anyway */
+    if (modes & (modes - 1u)) /* no two of them go together */
         return COMET_ERROR_CORRUPT;
     if ((modes & STREAM_GRID) && h->dtype != COMET_F32)
         return COMET_ERROR_CORRUPT;

@@ -101,7 +101,3 @@ void comet_geometry_map(const tile_geometry *g, int64_t tile, tile_map *map) {
         map_interleaved(g, tile, map);
     map->valid = count_valid(g, map);
 }
-
-int64_t comet_geometry_first_channel(const tile_geometry *g, int64_t tile) {
-    return tile * TILE_LANES % g->channels;
-}

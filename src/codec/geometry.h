@@ -61,7 +61,4 @@ static inline int comet_segment_valid(const tile_geometry *g, const tile_segment
     return left >= segment->count ? segment->count : left > 0 ? (int)left : 0;
 }
 
-/* For C > 1: the channel of lane 0 of tile t; lane l has (that + l) mod C. For C = 1 0. */
-int64_t comet_geometry_first_channel(const tile_geometry *geometry, int64_t tile);
-
 #endif
