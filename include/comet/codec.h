@@ -70,6 +70,8 @@ typedef struct comet_codec_grid {
     const float *slope;     /* NULL: positive; only the sign is read (a ReLU behind gamma * y + beta: gamma) */
 } comet_codec_grid;
 
+struct comet_codec_stats;
+
 typedef struct comet_codec_params {
     size_t size;                 /* sizeof(comet_codec_params) */
     comet_codec codec;           /* COMET_CODEC_EB */
@@ -84,13 +86,15 @@ typedef struct comet_codec_params {
     int32_t group_bits;           /* GROUP: 2, 4 or 8 */
     int32_t group_values;         /* GROUP: values in a group, 32 to 65536, a multiple of 32 */
     int32_t dct_table;            /* DCT: 0 is JPEG-ACT's table for the first epochs (all 8), 1 the later one */
-    const float *device_bound;    /* reserved for device memory: the absolute bound; NULL on the CPU */
+    /* Device memory, for comet/cuda.h alone: the bound in place of `bound`, statistics to take a relative bound from. */
+    const float *device_bound;
+    const struct comet_codec_stats *device_stats;
 } comet_codec_params;
 
 #define COMET_CODEC_PARAMS_INIT                                                                                        \
     {                                                                                                                  \
         sizeof(comet_codec_params), COMET_CODEC_EB, COMET_BOUND_ABSOLUTE, 0.0, COMET_ROUND_NEAREST, 0, 0, 0, NULL, 2,  \
-            4, 256, 1, NULL                                                                                            \
+            4, 256, 1, NULL, NULL                                                                                      \
     }
 
 /* Which code runs. Anything but AUTO is for tests: the bytes are the same. */
@@ -108,7 +112,7 @@ typedef struct comet_codec_exec {
     const comet_allocator *allocator; /* NULL: the C library's; not used when a workspace is given */
     void *workspace;                  /* NULL: allocated for the call; else 64-byte aligned */
     size_t workspace_bytes;
-    void *stream; /* reserved: a CUDA stream; NULL on the CPU */
+    void *stream; /* comet/cuda.h: a CUDA stream; not read on the CPU */
     comet_isa isa;
 } comet_codec_exec;
 

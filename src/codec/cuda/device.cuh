@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all kernels share: short names, a typed launch, and the instructions that CUDA C++ has no function for. Everything else
+// in this folder is plain CUDA C++, so that tests/emulation can run it on a CPU; COMET_CUDA_EMULATION marks the few places
+// where that needs another way to say the same.
+#ifndef COMET_CODEC_CUDA_DEVICE_CUH
+#define COMET_CODEC_CUDA_DEVICE_CUH
+
+#include <cuda_runtime.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <type_traits>
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+
+constexpr u32 ALL_LANES = 0xffffffffu;
+
+// ---- launching ----
+
+// Runs kernel<<<grid, block, 0, stream>>>(arguments); arguments convert to the parameters' types as in any call.
+template <class... Parameters>
+static inline cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
+                                 typename std::common_type<Parameters>::type... arguments) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_launch(grid, block, stream, [=] { kernel(arguments...); });
+#else
+    void *pointers[] = {(void *)&arguments...};
+    return cudaLaunchKernel((const void *)kernel, grid, block, pointers, 0, stream);
+#endif
+}
+
+// ---- bits ----
+
+// Byte i of the result is byte (SELECT >> 4 i & 7) of {b, a}; with bit 3 set, that byte's sign, eight times.
+template <u32 SELECT> __device__ __forceinline__ u32 permute(u32 a, u32 b) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_permute(a, b, SELECT);
+#else
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "n"(SELECT));
+    return r;
+#endif
+}
+
+// Any function of three bits, bit by bit: bit (4 a + 2 b + c) of TABLE.
+template <u32 TABLE> __device__ __forceinline__ u32 logic3(u32 a, u32 b, u32 c) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_logic3(a, b, c, TABLE);
+#else
+    u32 r;
+    asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(r) : "r"(a), "r"(b), "r"(c), "n"(TABLE));
+    return r;
+#endif
+}
+
+// ---- numbers ----
+
+// The greater one; a NaN if either is.
+__device__ __forceinline__ float max_nan(float a, float b) {
+#ifdef COMET_CUDA_EMULATION
+    return a != a ? a : b != b ? b : a > b ? a : b;
+#else
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+#endif
+}
+
+// 16-bit numbers as bit patterns, exact to fp32 and rounded to nearest even from it. A NaN stays one; its bits may change.
+__device__ __forceinline__ float float_of_bf16(u32 bits) {
+    return __uint_as_float(bits << 16);
+}
+
+__device__ __forceinline__ float float_of_f16(u32 bits) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_float_of_f16((u16)bits);
+#else
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((u16)bits));
+    return r;
+#endif
+}
+
+__device__ __forceinline__ u32 bf16_of_float(float v) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_bf16_of_float(v);
+#else
+    u16 r;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+#endif
+}
+
+__device__ __forceinline__ u32 f16_of_float(float v) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_f16_of_float(v);
+#else
+    u16 r;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+#endif
+}
+
+#endif
