@@ -10,13 +10,19 @@
 #error "Comet needs a little-endian machine"
 #endif
 
-static inline uint32_t comet_bits_of(float f) {
+#ifdef __CUDACC__
+#define COMET_HOST_DEVICE __host__ __device__
+#else
+#define COMET_HOST_DEVICE
+#endif
+
+COMET_HOST_DEVICE static inline uint32_t comet_bits_of(float f) {
     uint32_t u;
     memcpy(&u, &f, sizeof u);
     return u;
 }
 
-static inline float comet_float_of(uint32_t u) {
+COMET_HOST_DEVICE static inline float comet_float_of(uint32_t u) {
     float f;
     memcpy(&f, &u, sizeof f);
     return f;

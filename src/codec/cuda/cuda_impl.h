@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a codec provides for device memory: the GPU's counterpart of codec/codec_impl.h. codec_cuda.c checks arguments and
- * makes the header; a codec launches one kernel. Plain C, included by host code and by kernels.
+ * What a codec provides for device memory: the GPU's counterpart of codec/codec_impl.h. codec_cuda.c checks arguments
+ * and makes the header; a codec launches one kernel. Plain C, included by host code and by kernels.
  */
 #ifndef COMET_CODEC_CUDA_IMPL_H
 #define COMET_CODEC_CUDA_IMPL_H
@@ -20,7 +20,12 @@ typedef struct cuda_header {
     uint32_t words[STREAM_HEADER_BYTES / 4];
 } cuda_header;
 
-enum { CUDA_HEADER_WORD_BOUND = 3, CUDA_HEADER_WORD_BYTES = 4 /* and 5 */ };
+enum {
+    CUDA_HEADER_WORD_FLAGS = 2, /* its upper half */
+    CUDA_HEADER_WORD_BOUND = 3,
+    CUDA_HEADER_WORD_BYTES = 4, /* and 5 */
+    CUDA_HEADER_WORD_CHECKSUM = 6
+};
 
 /* Arguments are checked, params complete (codec.c's defaults), the tensor contiguous and aligned. It may be empty. */
 typedef struct cuda_compress_job {
@@ -37,7 +42,11 @@ typedef struct cuda_decompress_job {
     const comet_tensor *tensor;
     const comet_codec_params *params;
     const comet_cuda_epilogue *epilogue; /* NULL: none */
-    cuda_header header;                  /* what the stream's header must be, but for bytes and B */
+    /*
+     * What the stream's header must be, but for bytes and B; but for dtype where mask decodes into another, or an
+     * epilogue does; and with params->checksum but for the checksum, which only the CPU verifies.
+     */
+    cuda_header header;
     stream_header fields;
     comet_cuda_slot slot;
     uint8_t *workspace;

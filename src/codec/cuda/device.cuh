@@ -58,10 +58,10 @@ template <u32 TABLE> __device__ __forceinline__ u32 logic3(u32 a, u32 b, u32 c) 
 
 // ---- numbers ----
 
-// The greater one; a NaN if either is.
+// The greater one; if either is a NaN, the positive NaN 0x7fffffff.
 __device__ __forceinline__ float max_nan(float a, float b) {
 #ifdef COMET_CUDA_EMULATION
-    return a != a ? a : b != b ? b : a > b ? a : b;
+    return a != a || b != b ? __uint_as_float(0x7fffffffu) : a > b ? a : b;
 #else
     float r;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Division by a number that the host knows: one multiplication where both fit 32 bits.
+#ifndef COMET_CODEC_CUDA_DIVIDE_CUH
+#define COMET_CODEC_CUDA_DIVIDE_CUH
+
+#include "codec/cuda/device.cuh"
+
+struct divider {
+    u64 by;
+    u64 inverse; // ceil(2^64 / by); 0: none
+};
+
+struct quotient {
+    u64 of, rest;
+};
+
+static inline divider divider_of(u64 by) {
+    return {by, by > 1 && by <= 0xffffffffu ? ~(u64)0 / by + 1 : 0};
+}
+
+// inverse * by < 2^64 + by, so that n * inverse is above n / by * 2^64 by less than n * 2^32 / by: below 2^32 the floor
+// is right.
+__device__ __forceinline__ u64 divide(u64 n, divider d) {
+    if (d.inverse && n <= 0xffffffffu)
+        return __umul64hi(n, d.inverse);
+    return d.by == 1 ? n : n / d.by;
+}
+
+// For a divider that has an inverse.
+__device__ __forceinline__ u32 divide_small(u32 n, divider d) {
+    return (u32)__umul64hi(n, d.inverse);
+}
+
+__device__ __forceinline__ quotient split(u64 n, divider d) {
+    u64 of = divide(n, d);
+    return {of, n - of * d.by};
+}
+
+#endif

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of eb and zvc are called with, and what lies in the workspace.
+#ifndef COMET_CODEC_CUDA_EB_ARGS_CUH
+#define COMET_CODEC_CUDA_EB_ARGS_CUH
+
+#include "codec/cuda/cuda_impl.h"
+#include "codec/cuda/tile_quantise.cuh"
+
+enum { GROUP_TILES = 8, GROUP_BYTES = 24, BLOCK_THREADS = 32 * GROUP_TILES };
+
+// Where a bound comes from.
+struct BoundSource {
+    double value;                   // if `device` is NULL
+    const float *device;            // the bound, read when the kernel runs
+    const comet_codec_stats *stats; // relative: times the rms of these; NULL: absolute
+};
+
+// The front of the workspace: all zero between calls. The atomics of a call meet here.
+struct Totals {
+    unsigned long long claimed; // bytes / 16, | groups that have claimed theirs << CLAIM_SHIFT
+    unsigned long long nonzero, positive, nonfinite, tiles_exact, tiles_wide;
+    u32 least, most; // 0, or what totals_least / totals_most make of a value: the greater one wins
+};
+
+enum { CLAIM_SHIFT = 36 };
+
+struct Workspace {
+    Totals totals;
+    u8 rest[CUDA_WORKSPACE_ZEROED - sizeof(Totals)];
+    comet_codec_stats own; // statistics of a pass for a relative bound
+    u8 pad[256 - sizeof(comet_codec_stats)];
+    double2 sums[1]; // of each group: |x|, x^2
+};
+
+struct CompressArgs {
+    const void *x;
+    Geometry geometry;
+    BoundSource bound;
+    u8 *base;
+    u64 capacity;
+    const uint64_t *start;
+    comet_cuda_result *result;
+    Workspace *workspace;
+    u64 seed;
+    GridTables grid;
+    ChannelMap channel_map;
+    u64 count, groups;
+    u32 flags, dtype; // of the stream; dtype: what is decoded
+    cuda_header header;
+};
+
+struct DecompressArgs {
+    void *y;
+    Geometry geometry;
+    u64 groups;
+    const u8 *base;
+    u64 capacity;
+    const uint64_t *start;
+    const comet_cuda_result *result;
+    int32_t *status;
+    GridTables grid;
+    ChannelMap channel_map;
+    // epilogue
+    const float *scale, *shift;
+    const void *add;
+    u32 relu;
+    u32 flags, dtype;
+    cuda_header header;
+};
+
+// The classes of the bound a source gives. Called by one warp.
+__device__ __forceinline__ float bound_of(const BoundSource &source, comet_dtype dtype) {
+    double bound = source.device ? (double)*source.device : source.value;
+    if (source.stats)
+        bound = source.stats->nonzero ? __dmul_rn(bound, __dsqrt_rn(__ddiv_rn(source.stats->sum_squares,
+                                                                              (double)source.stats->nonzero)))
+                                      : 0.0;
+    if (!(bound >= 0.0 && bound <= 0x1.fffffffffffffp+1023)) // a device bound may be anything
+        bound = 0.0;
+    return quantiser_bound(bound, dtype);
+}
+
+__device__ __forceinline__ void quantiser_of(float bound, comet_dtype dtype, u32 flags, quantiser *q) {
+    memset(q, 0, sizeof *q);
+    q->bound = bound;
+    q->dtype = dtype;
+    quantiser_init(q, flags);
+}
+
+#endif

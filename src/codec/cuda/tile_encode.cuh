@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes to the bytes of a code tile, in two steps: plan (how large it is, which columns are stored how) and write. Between
+// them the block learns where its tiles go. The planes wait in shared memory.
+#ifndef COMET_CODEC_CUDA_TILE_ENCODE_CUH
+#define COMET_CODEC_CUDA_TILE_ENCODE_CUH
+
+#include "codec/cuda/tile_bits.cuh"
+#include "codec/cuda/tile_exact.cuh"
+
+// The most bytes of a narrow code tile are 1,066; the rest is for alignment.
+enum { NARROW_SLOT = 1088, WIDE_CODE_MAX = 2560 };
+
+// What a plan leaves for the write.
+struct TilePlan {
+    u32 entry;   // of the table: bytes and kind; 0: no bytes
+    bool wide;   // codes of 16 bits
+    u32 head;    // the tile's first byte
+    u32 header;  // bytes in front of the data
+    u32 firsts;  // C > 1: the byte in front of the firsts
+    u32 first;   // C > 1: plane `lane` of the firsts; else the first code
+    u32 state;   // narrow: how column `lane` (plane * 4 + k) is stored,
+    u32 ballot;  // which of its bytes are; for a single bit, the byte that says which
+    u32 before;  // and the bytes of data before it, | ballots before it << 16
+};
+
+// ---- firsts ----
+
+// Folded first codes, one a lane, as planes: lane b of the result has plane b. Returns how many there are, | sign << 4.
+__device__ __forceinline__ u32 plan_firsts(u32 folded, u32 sign_bit, u32 lane, u32 &plane) {
+    u32 any = __reduce_or_sync(ALL_LANES, folded), n = bit_width(any & (sign_bit - 1)), sign = (any & sign_bit) != 0;
+    plane = 0;
+#pragma unroll 1
+    for (u32 b = 0; b < n; b++) {
+        u32 ballot = __ballot_sync(ALL_LANES, folded >> b & 1);
+        if (lane == b)
+            plane = ballot;
+    }
+    u32 ballot = __ballot_sync(ALL_LANES, (folded & sign_bit) != 0);
+    if (sign && lane == n)
+        plane = ballot;
+    return n | sign << 4;
+}
+
+__device__ __forceinline__ u32 firsts_bytes(u32 firsts) {
+    return 1 + 4 * ((firsts & 15) + (firsts >> 4));
+}
+
+// ---- columns ----
+
+// How a column is stored, from its ballot: the state, the bytes of data. A single bit's ballot becomes its byte.
+__device__ __forceinline__ u32 column_state(const u8 *plane_byte, u32 &ballot, u32 &bytes) {
+    u32 count = __popc(ballot);
+    bytes = count >= FULL_FROM ? 32 : count;
+    if (count == 1) {
+        u32 lane = 31 - __clz((int)ballot), byte = plane_byte[4 * lane];
+        if ((byte & (byte - 1)) == 0) {
+            ballot = 8 * lane + 31 - __clz((int)byte);
+            return COLUMN_SINGLE;
+        }
+    }
+    return count >= FULL_FROM ? COLUMN_FULL : count ? COLUMN_SOME : COLUMN_EMPTY;
+}
+
+// Ballots of a plane's four columns to columns[4 slot ..], the plane itself to planes[32 slot ..].
+__device__ __forceinline__ void put_plane(u32 w, u32 slot, u32 lane, u32 *planes, u32 *columns) {
+    uint4 ballots;
+    ballots.x = __ballot_sync(ALL_LANES, (w & 0xffu) != 0);
+    ballots.y = __ballot_sync(ALL_LANES, (w & 0xff00u) != 0);
+    ballots.z = __ballot_sync(ALL_LANES, (w & 0xff0000u) != 0);
+    ballots.w = __ballot_sync(ALL_LANES, (w & 0xff000000u) != 0);
+    if (lane == 0)
+        *(uint4 *)(columns + 4 * slot) = ballots;
+    planes[32 * slot + lane] = w;
+}
+
+// ---- narrow: plan ----
+
+// Both ways of folding the residuals of biased codes u, and which one the format takes.
+template <int REACH>
+__device__ __forceinline__ bool fold_residuals(const Geometry &g, u64 tile, const TileStart &s, u32 lane,
+                                               const u32 (&u)[8], u32 (&w)[8], u32 &any) {
+    constexpr bool CHAINED = !reach_is_last(REACH);
+    u32 direct[8], predicted[8], previous = u[0], any_direct = 0, any_predicted = 0;
+    if (CHAINED) {
+        previous = __shfl_up_sync(ALL_LANES, u[7], 1);
+        previous = lane == 0 ? u[0] : previous;
+    }
+#pragma unroll
+    for (int m = 0; m < 8; m++) // the row above; above row 0 the column to the left
+        predicted[m] = subtract_bytes(u[m], permute<0x2104>(u[m], m ? u[m - 1] : previous));
+    if (tile >= g.inner) // the residual of padding is 0
+#pragma unroll
+        for (int m = 0; m < 8; m++)
+            predicted[m] &= real_bytes<REACH>(g, s, lane, m);
+    int gain = 0;
+#pragma unroll
+    for (int m = 0; m < 8; m++) {
+        direct[m] = fold_biased_bytes(u[m]);
+        predicted[m] = fold_bytes(predicted[m]);
+        any_direct |= direct[m];
+        any_predicted |= predicted[m];
+        gain += __popc(direct[m]) - __popc(predicted[m]);
+    }
+    bool predict = __reduce_add_sync(ALL_LANES, gain) > PREDICTION_COST;
+#pragma unroll
+    for (int m = 0; m < 8; m++)
+        w[m] = predict ? predicted[m] : direct[m];
+    any = __reduce_or_sync(ALL_LANES, predict ? any_predicted : any_direct);
+    any |= any >> 16;
+    any = (any | any >> 8) & 0xff;
+    return predict;
+}
+
+template <int REACH>
+__device__ __forceinline__ void plan_narrow(const Geometry &g, u64 tile, const TileStart &s, u32 lane, const u32 (&u)[8],
+                                            u32 class_index, u32 *planes, u32 *columns, TilePlan &plan) {
+    u32 w[8], any;
+    bool predicted = fold_residuals<REACH>(g, tile, s, lane, u, w, any);
+    plan.wide = false;
+    plan.entry = 0;
+    if (any == 0 && !predicted && class_index == 0)
+        return;
+    const u32 n = bit_width(any & 0x7f), sign = any >> 7, count = n + sign;
+    transpose_bits(w);
+#pragma unroll
+    for (int b = 0; b < 8; b++)
+        if (b < 7 ? b < n : sign)
+            put_plane(w[b], b < 7 ? b : n, lane, planes, columns);
+    __syncwarp();
+    u32 bytes = 0;
+    plan.ballot = lane < 4 * count ? columns[lane] : 0;
+    plan.state = column_state((const u8 *)planes + 128 * (lane >> 2) + (lane & 3), plan.ballot, bytes);
+    u32 mine = bytes | (plan.state == COLUMN_SOME ? 1u << 16 : 0), sum = inclusive_sum(mine, lane);
+    u32 all = __shfl_sync(ALL_LANES, sum, 31);
+    plan.before = sum - mine;
+    plan.head = n | sign * HEAD_SIGN | class_index << HEAD_CLASS_SHIFT | (predicted ? HEAD_PREDICTED : 0);
+    u32 firsts = 0;
+    if (predicted && reach_is_last(REACH)) {
+        plan.firsts = plan_firsts(fold_biased_bytes(u[0]) & 0xff, 0x80, lane, plan.first);
+        firsts = firsts_bytes(plan.firsts);
+    } else if (predicted) {
+        plan.first = __shfl_sync(ALL_LANES, u[0], 0) ^ 0x80; // its low byte
+        firsts = 1;
+    }
+    plan.header = 1 + count + firsts + 4 * (all >> 16);
+    plan.entry = plan.header + (all & 0xffff);
+}
+
+// ---- narrow: write ----
+
+// Writes what stands in front of the ballots; returns where those start.
+template <int REACH>
+__device__ __forceinline__ u32 write_front(const TilePlan &plan, u32 lane, u32 count, u8 *out) {
+    u32 next = 1 + count;
+    if (lane == 0)
+        out[0] = (u8)plan.head;
+    if (!(plan.head & HEAD_PREDICTED))
+        return next;
+    if (!reach_is_last(REACH)) {
+        u32 bytes = plan.wide ? 2 : 1;
+        if (lane < bytes)
+            out[next + lane] = (u8)(plan.first >> 8 * lane);
+        return next + bytes;
+    }
+    if (lane == 0)
+        out[next] = (u8)plan.firsts;
+    if (lane < (plan.firsts & 15) + (plan.firsts >> 4))
+        put_bytes(out + next + 1 + 4 * lane, plan.first, 4);
+    return next + firsts_bytes(plan.firsts);
+}
+
+// The tile's bytes at shared.out[at ..]; columns: 64 words of the warp's own.
+template <int REACH>
+__device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, const u32 *planes, u32 *columns, u8 *all_out,
+                                             u32 at) {
+    const u32 count = (plan.head & 15) + (plan.head >> 4 & 1);
+    u8 *out = all_out + at;
+    u32 flags = plan.state << 2 * (lane & 3), data = at + plan.header + (plan.before & 0xffff);
+    flags |= __shfl_xor_sync(ALL_LANES, flags, 1);
+    flags |= __shfl_xor_sync(ALL_LANES, flags, 2);
+    u32 next = write_front<REACH>(plan, lane, count, out);
+    if ((lane & 3) == 0 && lane < 4 * count)
+        out[1 + (lane >> 2)] = (u8)flags;
+    if (plan.state == COLUMN_SOME)
+        put_bytes(out + next + 4 * (plan.before >> 16), plan.ballot, 4);
+    if (plan.state == COLUMN_SINGLE)
+        all_out[data] = (u8)plan.ballot;
+    u32 stored = plan.state == COLUMN_SOME ? plan.ballot : plan.state == COLUMN_FULL ? ALL_LANES : 0;
+    ((uint2 *)columns)[lane] = make_uint2(stored, data - 1);
+    __syncwarp();
+    const u32 up = 31 - lane;
+#pragma unroll 2
+    for (u32 slot = 0; slot < count; slot++) {
+        u32 w = planes[32 * slot + lane];
+        uint4 a = ((const uint4 *)columns)[2 * slot], b = ((const uint4 *)columns)[2 * slot + 1];
+        u32 m0 = a.x << up, m1 = a.z << up, m2 = b.x << up, m3 = b.z << up; // the top bit: this lane's byte is stored
+        if ((int)m0 < 0)
+            all_out[a.y + __popc(m0)] = (u8)w;
+        if ((int)m1 < 0)
+            all_out[a.w + __popc(m1)] = (u8)(w >> 8);
+        if ((int)m2 < 0)
+            all_out[b.y + __popc(m2)] = (u8)(w >> 16);
+        if ((int)m3 < 0)
+            all_out[b.w + __popc(m3)] = (u8)(w >> 24);
+    }
+}
+
+// ---- wide ----
+
+// 16-bit codes and planes 0-7 lie in `low`, the rest in `high`: 256 words each.
+struct WideStore {
+    u32 *low, *high;
+};
+
+__device__ __forceinline__ void put_wide_code(const WideStore &store, u32 index, int code) {
+    u16 *half = (u16 *)(index < 512 ? store.low : store.high);
+    half[index & 511] = (u16)code;
+}
+
+// Row k of this lane's codes, two a word.
+__device__ __forceinline__ uint4 wide_row(const WideStore &store, u32 k, u32 lane) {
+    const uint4 *half = (const uint4 *)(k < 2 ? store.low : store.high);
+    return half[32 * (k & 1) + lane];
+}
+
+__device__ __forceinline__ u8 *wide_plane_byte(const WideStore &store, u32 column) {
+    u32 slot = column >> 2;
+    return (u8 *)((slot < 8 ? store.low : store.high) + 32 * (slot & 7)) + (column & 3);
+}
+
+// This lane's columns of a wide tile: `lane` and lane + 32.
+struct WideColumns {
+    u32 state[2], ballot[2], before[2], all;
+};
+
+__device__ __forceinline__ void wide_columns(const WideStore &store, const u32 *columns, u32 lane, u32 count,
+                                             WideColumns &c) {
+    c.all = 0;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        u32 column = lane + 32 * h, bytes = 0;
+        c.ballot[h] = column < 4 * count ? columns[column] : 0;
+        c.state[h] = column_state(wide_plane_byte(store, column), c.ballot[h], bytes);
+        u32 mine = bytes | (c.state[h] == COLUMN_SOME ? 1u << 16 : 0), sum = inclusive_sum(mine, lane);
+        c.before[h] = c.all + sum - mine;
+        c.all += __shfl_sync(ALL_LANES, sum, 31);
+    }
+}
+
+// Residuals of the codes in `store` folded, both ways counted; r[k] gets the chosen ones.
+template <int REACH>
+__device__ __forceinline__ bool fold_wide_residuals(const Geometry &g, u64 tile, const TileStart &s, u32 lane,
+                                                    const WideStore &store, u32 (&r)[4][4], u32 &first) {
+    constexpr bool CHAINED = !reach_is_last(REACH);
+    u32 q[4][4], d[4][4];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        unpack(wide_row(store, k, lane), q[k]);
+    first = q[0][0] & 0xffff;
+    u32 previous = q[0][0] << 16;
+    if (CHAINED) {
+        previous = __shfl_up_sync(ALL_LANES, q[0][3], 1);
+        previous = lane == 0 ? q[0][0] << 16 : previous;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        d[0][j] = subtract_halves(q[0][j], __funnelshift_l(j ? q[0][j - 1] : previous, q[0][j], 16));
+#pragma unroll
+        for (int k = 1; k < 4; k++)
+            d[k][j] = subtract_halves(q[k][j], q[k - 1][j]);
+    }
+    if (tile >= g.inner)
+#pragma unroll 1
+        for (int m = 0; m < 8; m++) {
+            u32 real = real_bytes<REACH>(g, s, lane, m);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    if (j == m / 2 && !(real >> 8 * k & 1))
+                        d[k][j] &= m & 1 ? 0xffffu : 0xffff0000u;
+        }
+    int gain = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            q[k][j] = fold_halves(q[k][j]);
+            d[k][j] = fold_halves(d[k][j]);
+            gain += __popc(q[k][j]) - __popc(d[k][j]);
+        }
+    bool predict = __reduce_add_sync(ALL_LANES, gain) > PREDICTION_COST;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            r[k][j] = predict ? d[k][j] : q[k][j];
+    return predict;
+}
+
+// One byte (0: low, 1: high) of the halves of column m, all four rows.
+template <int BYTE> __device__ __forceinline__ u32 bytes_of_halves(const u32 (&r)[4][4], int m) {
+    constexpr u32 LOW = BYTE ? 0x51 : 0x40, HIGH = BYTE ? 0x73 : 0x62;
+    u32 a = m & 1 ? permute<HIGH>(r[0][m / 2], r[1][m / 2]) : permute<LOW>(r[0][m / 2], r[1][m / 2]);
+    u32 b = m & 1 ? permute<HIGH>(r[2][m / 2], r[3][m / 2]) : permute<LOW>(r[2][m / 2], r[3][m / 2]);
+    return permute<0x5410>(a, b);
+}
+
+// Plans a tile whose 16-bit codes lie in `store` (0 for padding); leaves its planes there.
+template <int REACH>
+__device__ __forceinline__ void plan_wide(const Geometry &g, u64 tile, const TileStart &s, u32 lane, u32 class_index,
+                                          const WideStore &store, u32 *columns, TilePlan &plan) {
+    u32 r[4][4], low[8], high[8], first;
+    __syncwarp();
+    bool predicted = fold_wide_residuals<REACH>(g, tile, s, lane, store, r, first);
+    __syncwarp();
+    u32 any = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            any |= r[k][j];
+    any = __reduce_or_sync(ALL_LANES, any);
+    any = (any | any >> 16) & 0xffff;
+    const u32 n = bit_width(any & 0x7fff), sign = any >> 15, count = n + sign;
+#pragma unroll
+    for (int m = 0; m < 8; m++) {
+        low[m] = bytes_of_halves<0>(r, m);
+        high[m] = bytes_of_halves<1>(r, m);
+    }
+    transpose_bits(low);
+    transpose_bits(high);
+#pragma unroll
+    for (int b = 0; b < 16; b++)
+        if (b < 15 ? b < n : sign) {
+            u32 slot = b < 15 ? b : n, w = b < 8 ? low[b] : high[b - 8];
+            u32 *planes = slot < 8 ? store.low : store.high - 256;
+            put_plane(w, slot, lane, planes, columns);
+        }
+    __syncwarp();
+    WideColumns c;
+    wide_columns(store, columns, lane, count, c);
+    plan.wide = true;
+    plan.head = n | sign * HEAD_SIGN | class_index << HEAD_CLASS_SHIFT | (predicted ? HEAD_PREDICTED : 0);
+    u32 firsts = 0;
+    if (predicted && reach_is_last(REACH)) {
+        plan.firsts = plan_firsts(fold_halves(first) & 0xffff, 0x8000, lane, plan.first);
+        firsts = firsts_bytes(plan.firsts);
+    } else if (predicted) {
+        plan.first = __shfl_sync(ALL_LANES, first, 0);
+        firsts = 2;
+    }
+    plan.header = 1 + count + firsts + 4 * (c.all >> 16);
+    plan.entry = plan.header + (c.all & 0xffff);
+}
+
+// Writes the tile straight to where it goes.
+template <int REACH>
+__device__ __forceinline__ void write_wide(const TilePlan &plan, u32 lane, const WideStore &store, const u32 *columns,
+                                           u8 *out) {
+    const u32 count = (plan.head & 15) + (plan.head >> 4 & 1), up = 31 - lane;
+    WideColumns c;
+    wide_columns(store, columns, lane, count, c);
+    u32 next = write_front<REACH>(plan, lane, count, out);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        u32 flags = c.state[h] << 2 * (lane & 3);
+        flags |= __shfl_xor_sync(ALL_LANES, flags, 1);
+        flags |= __shfl_xor_sync(ALL_LANES, flags, 2);
+        if ((lane & 3) == 0 && lane + 32 * h < 4 * count)
+            out[1 + (lane >> 2) + 8 * h] = (u8)flags;
+        if (c.state[h] == COLUMN_SOME)
+            put_bytes(out + next + 4 * (c.before[h] >> 16), c.ballot[h], 4);
+        if (c.state[h] == COLUMN_SINGLE)
+            out[plan.header + (c.before[h] & 0xffff)] = (u8)c.ballot[h];
+        u32 stored = c.state[h] == COLUMN_SOME ? c.ballot[h] : c.state[h] == COLUMN_FULL ? ALL_LANES : 0;
+#pragma unroll 1
+        for (u32 j = 0; j < 32 && j + 32 * h < 4 * count; j++) {
+            u32 mine = __shfl_sync(ALL_LANES, stored, j) << up,
+                at = plan.header + (__shfl_sync(ALL_LANES, c.before[h], j) & 0xffff);
+            if ((int)mine < 0)
+                out[at + __popc(mine) - 1] = wide_plane_byte(store, j + 32 * h)[4 * lane];
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one look at a tile's values finds: their range, which decides how they are coded, and the statistics, summed in the
+// order of docs/format.md, section 5.
+#ifndef COMET_CODEC_CUDA_TILE_SURVEY_CUH
+#define COMET_CODEC_CUDA_TILE_SURVEY_CUH
+
+#include "codec/cuda/tile_place.cuh"
+
+struct Survey {
+    u32 magnitude; // bit pattern of the largest |value|; above 0x7f7fffff: a NaN or an infinity is there
+    int least, most; // of the finite values, in an order of integers (ordered()); most < least: there are none
+    u32 nonzero, positive, nonfinite;
+    double sum_abs, sum_squares; // lane 0 alone
+};
+
+constexpr u32 LARGEST_FINITE = 0x7f7fffffu;
+
+// Floats as integers in the same order; its own inverse.
+__device__ __forceinline__ int ordered(float v) {
+    int bits = __float_as_int(v);
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+__device__ __forceinline__ float unordered(int i) {
+    return __int_as_float(i ^ (i >> 31 & 0x7fffffff));
+}
+
+// ---- sums ----
+
+__device__ __forceinline__ float magnitude_of(float x) {
+    return fabsf(x);
+}
+__device__ __forceinline__ double magnitude_of(double x) {
+    return fabs(x);
+}
+__device__ __forceinline__ float add_abs(float sum, float x) {
+    return __fadd_rn(sum, fabsf(x));
+}
+__device__ __forceinline__ float add_square(float sum, float x) {
+    return __fmaf_rn(x, x, sum);
+}
+__device__ __forceinline__ float first_square(float x) {
+    return __fmul_rn(x, x);
+}
+__device__ __forceinline__ float plus(float a, float b) {
+    return __fadd_rn(a, b);
+}
+__device__ __forceinline__ double add_abs(double sum, double x) {
+    return __dadd_rn(sum, fabs(x));
+}
+__device__ __forceinline__ double add_square(double sum, double x) {
+    return __dadd_rn(sum, __dmul_rn(x, x)); // the product of two fp32 is exact
+}
+__device__ __forceinline__ double first_square(double x) {
+    return __dmul_rn(x, x);
+}
+__device__ __forceinline__ double plus(double a, double b) {
+    return __dadd_rn(a, b);
+}
+
+// Over the warp, pairs of lanes at distance 16, 8, 4, 2, 1. A sum of two does not depend on their order.
+template <class Number> __device__ __forceinline__ Number over_lanes(Number v, int from, int to) {
+#pragma unroll
+    for (int d = 16; d; d /= 2)
+        if (d <= from && d >= to)
+            v = plus(v, __shfl_xor_sync(ALL_LANES, v, d));
+    return v;
+}
+
+// take(a, e) gives v[a][e] as a Number.
+template <int REACH, class Number, class Take>
+__device__ __forceinline__ void tile_sums(Take take, Number &sum_abs, Number &sum_squares) {
+    Number s[4], q[4];
+    if (REACH == REACH_LAST1) { // places 32 m + l: a thread has m and m + 4, its neighbours the rest of a quad
+#pragma unroll
+        for (int m = 0; m < 4; m++) {
+            Number half_s[2], half_q[2];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                Number x = take(m + 4 * h, 0);
+                half_s[h] = magnitude_of(x);
+                half_q[h] = first_square(x);
+#pragma unroll
+                for (int k = 1; k < 4; k++) {
+                    x = take(m + 4 * h, k);
+                    half_s[h] = add_abs(half_s[h], x);
+                    half_q[h] = add_square(half_q[h], x);
+                }
+            }
+            s[m] = plus(half_s[0], half_s[1]);
+            q[m] = plus(half_q[0], half_q[1]);
+#pragma unroll
+            for (int d = 1; d <= 2; d *= 2) {
+                s[m] = plus(s[m], __shfl_xor_sync(ALL_LANES, s[m], d));
+                q[m] = plus(q[m], __shfl_xor_sync(ALL_LANES, q[m], d));
+            }
+        }
+        sum_abs = over_lanes(plus(plus(s[0], s[2]), plus(s[1], s[3])), 16, 4);
+        sum_squares = over_lanes(plus(plus(q[0], q[2]), plus(q[1], q[3])), 16, 4);
+        return;
+    }
+    constexpr int RUN = REACH == REACH_FLAT ? 8 : 4; // values summed one after the other
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        Number half_s[2], half_q[2];
+#pragma unroll
+        for (int h = 0; h < 8 / RUN; h++) {
+            Number x = take(RUN * h, e);
+            half_s[h] = magnitude_of(x);
+            half_q[h] = first_square(x);
+#pragma unroll
+            for (int k = 1; k < RUN; k++) {
+                x = take(RUN * h + k, e);
+                half_s[h] = add_abs(half_s[h], x);
+                half_q[h] = add_square(half_q[h], x);
+            }
+        }
+        s[e] = RUN == 8 ? half_s[0] : plus(half_s[0], half_s[8 / RUN - 1]);
+        q[e] = RUN == 8 ? half_q[0] : plus(half_q[0], half_q[8 / RUN - 1]);
+    }
+    sum_abs = over_lanes(plus(plus(s[0], s[1]), plus(s[2], s[3])), 16, 1);
+    sum_squares = over_lanes(plus(plus(q[0], q[1]), plus(q[2], q[3])), 16, 1);
+}
+
+// ---- range and counts ----
+
+// One more if x > 0: counts start at 2^23, where adding anything in (0, 1], rounded up, adds 1.
+__device__ __forceinline__ void count_positive(float &n, float x) {
+    n = __fmaf_ru(x, 0x1p-128f, n);
+}
+
+// All values are there; a NaN or an infinity shows in the magnitude, and nothing else is right then.
+__device__ __forceinline__ void survey_plain(const float (&v)[8][4], Survey &s) {
+    float least = v[0][0], most = v[0][0], positive = 0x1p23f, negative = 0x1p23f;
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            least = fminf(least, v[a][e]);
+            most = max_nan(most, v[a][e]);
+            count_positive(positive, v[a][e]);
+            count_positive(negative, -v[a][e]);
+        }
+    s.most = __reduce_max_sync(ALL_LANES, ordered(most));
+    s.least = __reduce_min_sync(ALL_LANES, ordered(least));
+    u32 counts = __reduce_add_sync(ALL_LANES, (__float_as_uint(negative) & 0xffffu) + (__float_as_uint(positive) << 16));
+    s.positive = counts >> 16;
+    s.nonzero = s.positive + (counts & 0xffffu);
+    s.nonfinite = 0;
+    u32 above = __float_as_uint(unordered(s.most)) & 0x7fffffffu,
+        below = __float_as_uint(unordered(s.least)) & 0x7fffffffu;
+    s.magnitude = above > below ? above : below;
+}
+
+// The same with padding left out and values that are not finite counted apart.
+__device__ __forceinline__ void survey_careful(const float (&v)[8][4], u32 real, Survey &s) {
+    int least = 0x7fffffff, most = -0x7fffffff;
+    u32 magnitude = 0, nonzero = 0, positive = 0, nonfinite = 0;
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            u32 bits = __float_as_uint(v[a][e]) & 0x7fffffffu;
+            bool is_real = real >> (4 * a + e) & 1, finite = bits <= LARGEST_FINITE && is_real;
+            magnitude = max(magnitude, is_real ? bits : 0u);
+            nonfinite += bits > LARGEST_FINITE && is_real;
+            nonzero += finite && bits != 0;
+            positive += finite && v[a][e] > 0.0f;
+            least = finite ? min(least, ordered(v[a][e])) : least;
+            most = finite ? max(most, ordered(v[a][e])) : most;
+        }
+    s.magnitude = __reduce_max_sync(ALL_LANES, magnitude);
+    s.least = __reduce_min_sync(ALL_LANES, least);
+    s.most = __reduce_max_sync(ALL_LANES, most);
+    s.nonzero = __reduce_add_sync(ALL_LANES, nonzero);
+    s.positive = __reduce_add_sync(ALL_LANES, positive);
+    s.nonfinite = __reduce_add_sync(ALL_LANES, nonfinite);
+}
+
+// Sums are in fp32 unless a value is so large or small that its square would leave the range of fp32.
+__device__ __forceinline__ bool sums_fit_f32(u32 magnitude) {
+    return magnitude == 0 || (magnitude >= 0x2b800000u && magnitude <= 0x53800000u); // 2^-40, 2^40
+}
+
+template <int REACH>
+__device__ __forceinline__ void survey_tile(const float (&v)[8][4], u32 real, bool all_real, Survey &s) {
+    if (all_real)
+        survey_plain(v, s);
+    if (!all_real || s.magnitude > LARGEST_FINITE)
+        survey_careful(v, real, s);
+    if (sums_fit_f32(s.magnitude)) {
+        float a, b;
+        tile_sums<REACH, float>([&](int i, int e) { return v[i][e]; }, a, b);
+        s.sum_abs = (double)a, s.sum_squares = (double)b;
+    } else {
+        tile_sums<REACH, double>(
+            [&](int i, int e) {
+                bool finite = (__float_as_uint(v[i][e]) & 0x7fffffffu) <= LARGEST_FINITE;
+                return finite ? (double)v[i][e] : 0.0;
+            },
+            s.sum_abs, s.sum_squares);
+    }
+}
+
+#endif
