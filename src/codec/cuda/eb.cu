@@ -9,8 +9,8 @@ extern "C" {
 
 enum { FLAGS_OF_MODES = STREAM_KEEP_MASK | STREAM_STOCHASTIC | STREAM_GRID };
 
-// The claim of space counts 16-byte units in 36 bits, and groups in 28.
-static const int64_t MOST_VALUES = 1ll << 37;
+// Groups are counted in 31 bits by the pass for a relative bound.
+static const int64_t MOST_VALUES = 1ll << 43;
 
 static const comet_codec_grid *grid_of(const comet_codec_params *params) {
     return params->codec == COMET_CODEC_EB ? params->grid : NULL;
@@ -72,7 +72,7 @@ static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *p
 static size_t workspace_bytes(const comet_tensor *tensor, const comet_codec_params *params) {
     (void)params;
     tile_geometry g = geometry_of(tensor);
-    u64 blocks = eb_blocks(groups_of(&g)).x;
+    u64 blocks = eb_blocks(groups_of(&g), ~0ull).x;
     return offsetof(Workspace, sums) + blocks * sizeof(double2);
 }
 
@@ -116,6 +116,11 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     a.flags = job->fields.flags;
     a.dtype = (u32)job->fields.dtype;
     a.header = job->header;
+    a.bound_is_known = !a.bound.device && job->params->bound_kind == COMET_BOUND_ABSOLUTE;
+    if (job->params->codec != COMET_CODEC_EB)
+        a.bound_is_known = 1;
+    if (a.bound_is_known)
+        comet_quantiser_init(&a.q, comet_quantiser_bound(a.bound.value, job->fields.dtype), job->fields.dtype, a.flags);
     return a;
 }
 

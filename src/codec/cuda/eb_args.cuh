@@ -17,12 +17,11 @@ struct BoundSource {
 
 // The front of the workspace: all zero between calls. The atomics of a call meet here.
 struct Totals {
-    unsigned long long claimed; // bytes / 16, | groups that have claimed theirs << CLAIM_SHIFT
+    unsigned long long claimed; // bytes of the payload so far
     unsigned long long nonzero, positive, nonfinite, tiles_exact, tiles_wide;
     u32 least, most; // 0, or what totals_least / totals_most make of a value: the greater one wins
+    u32 done;        // blocks that have written everything
 };
-
-enum { CLAIM_SHIFT = 36 };
 
 struct Workspace {
     Totals totals;
@@ -36,6 +35,8 @@ struct CompressArgs {
     const void *x;
     Geometry geometry;
     BoundSource bound;
+    quantiser q; // of a bound that the host knows
+    u32 bound_is_known;
     u8 *base;
     u64 capacity;
     const uint64_t *start;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compressing with eb and zvc: one warp a tile, one block a group of eight tiles, one launch a tensor.
+// Compressing with eb and zvc: one warp a tile, one block a group of eight tiles at a time, one launch a tensor.
 //
-// A block loads its tiles, looks at them, quantises and plans. It then claims space with one atomic addition, hides that
-// addition's latency behind the packing of its bytes in shared memory, and writes them out. The last block to claim adds
-// up the statistics and writes header and result.
+// A block looks at its tiles, quantises and plans, and asks for the values of its next group. It then claims space with one
+// atomic addition, hides that addition's latency behind the packing of its bytes in shared memory, and writes them out. The
+// last block to end adds up the statistics and writes header and result.
 #ifndef COMET_CODEC_CUDA_EB_COMPRESS_CUH
 #define COMET_CODEC_CUDA_EB_COMPRESS_CUH
 
@@ -14,6 +14,9 @@
 // How the kernel quantises: rounding to nearest alone, or whatever the stream's flags say.
 enum Quantise { QUANTISE_FAST, QUANTISE_ANY };
 
+// Blocks on a multiprocessor.
+enum { COMPRESS_FAST_BLOCKS = 4, COMPRESS_ANY_BLOCKS = 3 };
+
 struct TileStats {
     double sum_abs, sum_squares;
     u32 nonzero, positive, nonfinite;
@@ -23,6 +26,7 @@ struct TileStats {
 struct CompressShared {
     alignas(16) u8 out[GROUP_TILES * NARROW_SLOT];
     alignas(16) u32 planes[GROUP_TILES][256]; // before that, the exchange of codes; of exact tiles, a row
+    alignas(16) u32 high[GROUP_TILES][256];   // of wide tiles, the planes from 8 on
     alignas(16) u32 columns[GROUP_TILES][64];
     TileStats stats[GROUP_TILES];
     quantiser q;
@@ -200,6 +204,20 @@ __device__ __forceinline__ u32 count_on(const CompressArgs &args, const float (&
 
 // ---- planning a tile ----
 
+// A tile outside the tensor, or one without values.
+__device__ __forceinline__ void clear_stats(TileStats &t) {
+    t.sum_abs = t.sum_squares = 0.0;
+    t.nonzero = t.positive = t.nonfinite = 0;
+    t.least = 0x7fffffff;
+    t.most = -0x7fffffff;
+}
+
+__device__ __forceinline__ void keep_stats(const Survey &s, TileStats &t) {
+    t.sum_abs = s.sum_abs, t.sum_squares = s.sum_squares;
+    t.nonzero = s.nonzero, t.positive = s.positive, t.nonfinite = s.nonfinite;
+    t.least = s.least, t.most = s.most;
+}
+
 __device__ __forceinline__ u32 class_of(const quantiser &q, u32 magnitude) {
     u32 c = 0;
     while (c < QUANTISER_CLASSES && (q.classes[c].reach == 0 || magnitude > q.classes[c].reach))
@@ -216,55 +234,95 @@ __device__ __forceinline__ void load_exact(const CompressArgs &args, u64 tile, c
         scale_patterns<REACH, DTYPE>(args, tile, s, lane, real, p);
 }
 
+// The thread's values as the quantiser sees them.
 template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ u32 plan_exact(const CompressArgs &args, u64 tile, const TileStart &s, u32 lane,
-                                          u32 value_bytes) {
+__device__ __forceinline__ void values_of(const CompressArgs &args, u64 tile, const TileStart &s, u32 lane, u32 (&p)[8][4],
+                                          u32 real, float (&v)[8][4]) {
+    const bool has_grid = QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID);
+    if (has_grid)
+        scale_patterns<REACH, DTYPE>(args, tile, s, lane, real, p);
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            v[a][e] = has_grid ? __uint_as_float(p[a][e]) : float_of_pattern<DTYPE>(p[a][e]);
+}
+
+// Rare tiles take functions of their own, which load the values again: inlined, they would cost the others registers.
+
+template <int REACH, int DTYPE, int QUANT>
+__device__ __noinline__ u32 plan_exact(const CompressArgs &args, u64 tile, u32 lane) {
     u32 p[8][4], real, marked = 0;
-    load_exact<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real);
+    load_exact<REACH, DTYPE, QUANT>(args, tile, tile_start<REACH>(args.geometry, tile), lane, p, real);
 #pragma unroll
     for (int a = 0; a < 8; a++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
             marked += p[a][e] != 0;
     u32 both = __reduce_add_sync(ALL_LANES, marked | (u32)__popc(real) << 16);
-    return exact_entry(both & 0xffff, both >> 16, value_bytes, !(args.flags & STREAM_GRID));
+    return exact_entry(both & 0xffff, both >> 16, args.dtype == COMET_F32 ? 4 : 2, !(args.flags & STREAM_GRID));
 }
 
-// Quantises and plans a code tile of class `c`.
-template <int REACH, int QUANT>
-__device__ __forceinline__ void plan_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c,
-                                           u32 class_index, const float (&v)[8][4], u64 tile, const TileStart &s, u32 lane,
-                                           u32 warp, u32 real, TilePlan &plan) {
-    u32 *exchange = shared.planes[warp], *columns = shared.columns[warp];
-    if (!c.wide && (QUANT == QUANTISE_FAST || c.mode == QUANTISE_NEAREST)) {
-        u32 u[8];
-        codes_nearest<REACH>(v, c.inverse, lane, exchange, u);
-        plan_narrow<REACH>(args.geometry, tile, s, lane, u, class_index, exchange, columns, plan);
-        return;
-    }
+// Padding, values that are not finite, or sums that need fp64. Returns the magnitude.
+template <int REACH, int DTYPE, int QUANT>
+__device__ __noinline__ u32 survey_rare(const CompressArgs &args, TileStats &stats, u64 tile, u32 lane) {
+    u32 p[8][4], real;
+    float v[8][4];
+    const TileStart s = tile_start<REACH>(args.geometry, tile);
+    load_patterns<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p, real);
+    values_of<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real, v);
+    Survey survey;
+    survey_careful<REACH>(v, real, survey);
+    if (QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID))
+        survey.positive = count_on<REACH>(args, v, tile, s, lane, real);
+    if (lane == 0)
+        keep_stats(survey, stats);
+    return survey.magnitude;
+}
+
+template <int REACH, int DTYPE, int QUANT>
+__device__ __noinline__ void plan_rare(const CompressArgs &args, CompressShared &shared, u32 class_index, u64 tile, u32 lane,
+                                       u32 warp, TilePlan &plan) {
+    u32 p[8][4], real;
+    float v[8][4];
     int q[8][4];
+    const TileStart s = tile_start<REACH>(args.geometry, tile);
+    const quantiser_class c = shared.q.classes[class_index];
+    load_patterns<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p, real);
+    values_of<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real, v);
     if (QUANT == QUANTISE_FAST)
 #pragma unroll
         for (int i = 0; i < 32; i++)
             q[i / 4][i % 4] = code_nearest(v[i / 4][i % 4], c.inverse);
     else
+        codes_any<REACH>(args, c, v, tile, s, lane, real, shared.planes[warp], q);
+    WideStore store = {shared.planes[warp], shared.high[warp]};
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            put_wide_code(store, tile_index<REACH>(lane, a, e), q[a][e]);
+    plan_wide<REACH>(args.geometry, tile, s, lane, class_index, store, shared.columns[warp], plan);
+}
+
+// Quantises and plans a tile of narrow codes.
+template <int REACH, int QUANT>
+__device__ __forceinline__ void plan_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c,
+                                           u32 class_index, const float (&v)[8][4], u64 tile, const TileStart &s, u32 lane,
+                                           u32 warp, u32 real, TilePlan &plan) {
+    u32 *exchange = shared.planes[warp], u[8];
+    if (QUANT == QUANTISE_FAST || c.mode == QUANTISE_NEAREST) {
+        codes_nearest<REACH>(v, c.inverse, lane, exchange, u);
+    } else {
+        int q[8][4];
+        u32 w[8];
         codes_any<REACH>(args, c, v, tile, s, lane, real, exchange, q);
-    if (c.wide) {
-        WideStore store = {exchange, (u32 *)(shared.out + warp * NARROW_SLOT)};
-#pragma unroll
-        for (int a = 0; a < 8; a++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                put_wide_code(store, tile_index<REACH>(lane, a, e), q[a][e]);
-        plan_wide<REACH>(args.geometry, tile, s, lane, class_index, store, columns, plan);
-        return;
+        pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
+            return pack_codes(q[a0][e0], q[a1][e1], q[a2][e2], q[a3][e3]);
+        });
+        exchange_codes<REACH>(w, lane, exchange, u);
     }
-    u32 w[8], u[8];
-    pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
-        return pack_codes(q[a0][e0], q[a1][e1], q[a2][e2], q[a3][e3]);
-    });
-    exchange_codes<REACH>(w, lane, exchange, u);
-    plan_narrow<REACH>(args.geometry, tile, s, lane, u, class_index, exchange, columns, plan);
+    plan_narrow<REACH>(args.geometry, tile, s, lane, u, class_index, exchange, shared.columns[warp], plan);
 }
 
 // ---- a group ----
@@ -305,21 +363,12 @@ __device__ __forceinline__ void publish_stats(const CompressShared &shared, Work
     }
 }
 
-// A tile outside the tensor, or one without values.
-__device__ __forceinline__ void clear_stats(TileStats &t) {
-    t.sum_abs = t.sum_squares = 0.0;
-    t.nonzero = t.positive = t.nonfinite = 0;
-    t.least = 0x7fffffff;
-    t.most = -0x7fffffff;
-}
-
-__device__ __forceinline__ void keep_stats(const Survey &s, TileStats &t) {
-    t.sum_abs = s.sum_abs, t.sum_squares = s.sum_squares;
-    t.nonzero = s.nonzero, t.positive = s.positive, t.nonfinite = s.nonfinite;
-    t.least = s.least, t.most = s.most;
-}
-
 // ---- the end of a call ----
+
+// Where groups may lie: behind header and table, at multiples of 16 from the stream's start.
+__device__ __forceinline__ u64 payload_start(const CompressArgs &args) {
+    return (STREAM_HEADER_BYTES + GROUP_BYTES * args.groups + 15) / 16 * 16;
+}
 
 // Sums over all groups: group i to accumulator i mod 256, then pairs. By the whole block; thread 0 has the result.
 __device__ __forceinline__ double2 sum_groups(const Workspace *workspace, u64 groups, double2 *scratch) {
@@ -355,20 +404,24 @@ __device__ __forceinline__ void take_stats(Totals *t, u64 count, double2 sums, c
     stats->sum_squares = sums.y;
 }
 
-// Header and result. `payload`: bytes behind the table. By the last block to claim.
-__device__ __forceinline__ void finish(const CompressArgs &args, CompressShared &shared, u64 payload) {
-    u64 groups = args.groups, bytes = STREAM_HEADER_BYTES + GROUP_BYTES * groups + payload;
-    bool fits = shared.start <= args.capacity && bytes <= args.capacity - shared.start && shared.start % 256 == 0;
-    double2 sums = sum_groups(args.workspace, groups, (double2 *)shared.out);
+// Header and result. By the last block, when all others have ended.
+__device__ __forceinline__ void finish(const CompressArgs &args, CompressShared &shared) {
+    double2 sums = sum_groups(args.workspace, args.groups, (double2 *)shared.out);
+    Totals *totals = &args.workspace->totals;
+    if (threadIdx.x == 0)
+        shared.offset = atomicExch(&totals->claimed, 0ull);
+    __syncthreads();
+    const u64 bytes = payload_start(args) + shared.offset;
+    const bool fits = shared.start % 256 == 0 && shared.start <= args.capacity && bytes <= args.capacity - shared.start;
     if (threadIdx.x == 0) {
         comet_cuda_result r;
         memset(&r, 0, sizeof r);
         r.codec.bytes = bytes;
         r.codec.bound = (double)shared.q.bound;
         r.codec.tiles = (int64_t)args.geometry.tiles;
-        r.codec.tiles_exact = (int64_t)atomicExch(&args.workspace->totals.tiles_exact, 0ull);
-        r.codec.tiles_wide = (int64_t)atomicExch(&args.workspace->totals.tiles_wide, 0ull);
-        take_stats(&args.workspace->totals, args.count, sums, &r.codec.stats);
+        r.codec.tiles_exact = (int64_t)atomicExch(&totals->tiles_exact, 0ull);
+        r.codec.tiles_wide = (int64_t)atomicExch(&totals->tiles_wide, 0ull);
+        take_stats(totals, args.count, sums, &r.codec.stats);
         r.start = shared.start;
         r.end = fits ? (shared.start + bytes + 255) / 256 * 256 : shared.start;
         r.status = fits ? COMET_OK : COMET_ERROR_CAPACITY;
@@ -382,6 +435,21 @@ __device__ __forceinline__ void finish(const CompressArgs &args, CompressShared 
                                                  : word;
         ((u32 *)(args.base + shared.start))[i] = word;
     }
+}
+
+// Whether this block is the last one to come here; everything the others wrote before is visible then.
+__device__ __forceinline__ bool is_last_block(Totals *totals, CompressShared &shared) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        shared.is_last = atomicAdd(&totals->done, 1u) == gridDim.x - 1;
+        if (shared.is_last) {
+            totals->done = 0;
+            __threadfence();
+        }
+    }
+    __syncthreads();
+    return shared.is_last;
 }
 
 // ---- writing a group ----
@@ -402,11 +470,11 @@ __device__ __forceinline__ void copy_tile(const u8 *from, u32 bytes, u8 *to, u32
 }
 
 template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void write_special(const CompressArgs &args, CompressShared &shared, const TilePlan &plan,
-                                              u64 tile, u32 lane, u32 warp, u8 *to) {
+__device__ __noinline__ void write_special(const CompressArgs &args, CompressShared &shared, const TilePlan &plan, u64 tile,
+                                           u32 lane, u32 warp, u8 *to) {
     u32 kind = plan.entry >> ENTRY_KIND_SHIFT;
     if (kind == KIND_CODES && plan.wide) {
-        WideStore store = {shared.planes[warp], (u32 *)(shared.out + warp * NARROW_SLOT)};
+        WideStore store = {shared.planes[warp], shared.high[warp]};
         write_wide<REACH>(plan, lane, store, shared.columns[warp], to);
     } else if (kind == KIND_CODES) {
         copy_tile(shared.out + warp * NARROW_SLOT, plan.entry & ENTRY_SIZE_MASK, to, lane);
@@ -431,30 +499,43 @@ __device__ __forceinline__ void write_table(u8 *table, u64 group, u64 offset, u3
 
 // ---- a group's tiles ----
 
-template <int REACH, int DTYPE, int QUANT>
+// Looks on while a tensor is compressed: observe(tile, s, lane, v, real) gets every tile's values, scaled and shifted by a grid.
+struct NoObserver {
+    __device__ __forceinline__ void operator()(u64, const TileStart &, u32, const float (&)[8][4], u32) const {
+    }
+};
+
+template <int REACH, int DTYPE, int QUANT, class Observer>
 __device__ __forceinline__ void compress_tile(const CompressArgs &args, CompressShared &shared, u64 tile, u32 lane,
-                                              u32 warp, const TileStart &s, u32 (&p)[8][4], u32 real, TilePlan &plan) {
-    const bool has_grid = QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID);
+                                              u32 warp, const TileStart &s, u32 (&p)[8][4], u32 real, TilePlan &plan,
+                                              const Observer &observe) {
     const Geometry &g = args.geometry;
     float v[8][4];
-    if (has_grid)
-        scale_patterns<REACH, DTYPE>(args, tile, s, lane, real, p);
-#pragma unroll
-    for (int a = 0; a < 8; a++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            v[a][e] = has_grid ? __uint_as_float(p[a][e]) : float_of_pattern<DTYPE>(p[a][e]);
+    values_of<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real, v);
+    observe(tile, s, lane, v, real);
     Survey survey;
-    survey_tile<REACH>(v, real, tile < g.inner, survey);
-    if (has_grid)
+    survey.magnitude = ~0u;
+    if (tile < g.inner)
+        survey_plain<REACH>(v, survey);
+    if (QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID))
         survey.positive = count_on<REACH>(args, v, tile, s, lane, real);
     if (lane == 0)
         keep_stats(survey, shared.stats[warp]);
-    u32 class_index = class_of(shared.q, survey.magnitude), value_bytes = args.dtype == COMET_F32 ? 4 : 2;
+    if (!sums_fit_f32(survey.magnitude)) {
+        __syncwarp();
+        survey.magnitude = survey_rare<REACH, DTYPE, QUANT>(args, shared.stats[warp], tile, lane);
+    }
+    const u32 class_index = class_of(shared.q, survey.magnitude), value_bytes = args.dtype == COMET_F32 ? 4 : 2;
     bool exact = class_index == QUANTISER_CLASSES;
     if (!exact) {
-        plan_codes<REACH, QUANT>(args, shared, shared.q.classes[class_index], class_index, v, tile, s, lane, warp, real,
-                                 plan);
+        const quantiser_class &c = shared.q.classes[class_index];
+        if (c.wide) {
+            TilePlan rare;
+            plan_rare<REACH, DTYPE, QUANT>(args, shared, class_index, tile, lane, warp, rare);
+            plan = rare;
+        } else {
+            plan_codes<REACH, QUANT>(args, shared, c, class_index, v, tile, s, lane, warp, real, plan);
+        }
         if (tile >= g.inner || plan.entry >= 1024 * value_bytes) { // a code tile must be smaller than the raw one
             u32 count = __reduce_add_sync(ALL_LANES, (u32)__popc(real));
             exact = plan.entry != 0 && plan.entry >= count * value_bytes;
@@ -462,89 +543,93 @@ __device__ __forceinline__ void compress_tile(const CompressArgs &args, Compress
     }
     if (exact) {
         plan.wide = false;
-        plan.entry = plan_exact<REACH, DTYPE, QUANT>(args, tile, s, lane, value_bytes);
+        plan.entry = plan_exact<REACH, DTYPE, QUANT>(args, tile, lane);
     }
 }
 
-template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void compress_group(const CompressArgs &args, CompressShared &shared) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u64 group = gridDim.x - 1 - blockIdx.x; // the ragged end first; an empty tensor has one block and no group
-    const u64 tile = group * GROUP_TILES + warp, groups = args.groups;
-    const Geometry &g = args.geometry;
-    TilePlan plan;
-    plan.entry = 0;
-    plan.wide = false;
-    u32 p[8][4], real = 0;
-    TileStart s;
-    if (tile < g.tiles) {
-        s = tile_start<REACH>(g, tile);
-        load_patterns<REACH, DTYPE>(args.x, g, tile, s, lane, p, real);
-    }
-    if (threadIdx.x == 0) { // while the values are on their way
-        quantiser_of(bound_of(args.bound, (comet_dtype)args.dtype), (comet_dtype)args.dtype, args.flags, &shared.q);
+// What a block needs to know before it can quantise.
+__device__ __forceinline__ void prepare(const CompressArgs &args, CompressShared &shared) {
+    if (threadIdx.x == 0) {
+        if (args.bound_is_known)
+            shared.q = args.q;
+        else
+            quantiser_of(bound_of(args.bound, (comet_dtype)args.dtype), (comet_dtype)args.dtype, args.flags, &shared.q);
         shared.start = args.start ? *args.start : 0;
     }
     __syncthreads();
-    if (tile < g.tiles)
-        compress_tile<REACH, DTYPE, QUANT>(args, shared, tile, lane, warp, s, p, real, plan);
-    else if (lane == 0)
-        clear_stats(shared.stats[warp]);
-    if (lane == 0)
-        shared.entry[warp] = plan.entry | (plan.wide ? 1u << 16 : 0);
-    __syncthreads();
+}
 
+// Claims space for a planned group, packs its tiles and writes them. All warps; values of the next group may be on their way.
+template <int REACH, int DTYPE, int QUANT>
+__device__ __forceinline__ void write_group(const CompressArgs &args, CompressShared &shared, u64 group, u32 lane, u32 warp,
+                                            const TilePlan &plan) {
     const u32 entry = lane < GROUP_TILES ? shared.entry[lane] : 0, size = entry & ENTRY_SIZE_MASK;
     const u32 bytes = __reduce_add_sync(ALL_LANES, size), room = (bytes + 15) & ~15u;
     const u32 begin = __reduce_add_sync(ALL_LANES, lane < warp ? size : 0);
     const bool special = __any_sync(ALL_LANES, entry >> ENTRY_KIND_SHIFT);
     unsigned long long claimed = 0;
-    if (warp == 0) { // the answer is used after the columns are written
+    Totals *totals = &args.workspace->totals;
+    if (threadIdx.x == 0) // the answer is used after the columns are written
+        claimed = atomicAdd(&totals->claimed, (unsigned long long)room);
+    if (warp == 1)
         publish_stats(shared, args.workspace, group, lane);
-        u32 exact = __popc(__ballot_sync(ALL_LANES, (entry >> ENTRY_KIND_SHIFT & 3) != 0)),
-            wide = __popc(__ballot_sync(ALL_LANES, entry >> 16 & 1));
-        if (lane == 0) {
-            Totals *totals = &args.workspace->totals;
-            if (exact)
-                atomicAdd(&totals->tiles_exact, (unsigned long long)exact);
-            if (wide)
-                atomicAdd(&totals->tiles_wide, (unsigned long long)wide);
-            __threadfence();
-            claimed = atomicAdd(&totals->claimed, (1ull << CLAIM_SHIFT) | room / 16);
-        }
-    }
     if (plan.entry && !plan.wide && plan.entry >> ENTRY_KIND_SHIFT == KIND_CODES)
         write_narrow<REACH>(plan, lane, shared.planes[warp], shared.columns[warp], shared.out,
                             special ? warp * NARROW_SLOT : begin);
-    const u64 gap = GROUP_BYTES * groups & 15; // groups start at multiples of 16 from the stream's start
-    if (threadIdx.x == 0) {
-        shared.offset = gap + 16 * (claimed & ((1ull << CLAIM_SHIFT) - 1));
-        shared.is_last = claimed >> CLAIM_SHIFT == gridDim.x - 1;
-        if (shared.is_last)
-            args.workspace->totals.claimed = 0; // everyone has claimed
-    }
     if (!special && threadIdx.x < room - bytes)
         shared.out[bytes + threadIdx.x] = 0;
+    if (threadIdx.x == 0)
+        shared.offset = claimed;
     __syncthreads();
 
-    const u64 before = STREAM_HEADER_BYTES + GROUP_BYTES * groups, end = before + shared.offset + room;
-    const bool fits = shared.start % 256 == 0 && shared.start <= args.capacity && end <= args.capacity - shared.start;
-    if (fits) {
-        u8 *stream = args.base + shared.start, *to = stream + before + shared.offset;
-        if (warp == 0 && group < groups)
-            write_table(stream + STREAM_HEADER_BYTES, group, shared.offset, entry, lane);
-        if (!special)
-            for (u32 i = 16 * threadIdx.x; i < room; i += 16 * BLOCK_THREADS)
-                *(uint4 *)(to + i) = *(const uint4 *)(shared.out + i);
-        else if (plan.entry)
-            write_special<REACH, DTYPE, QUANT>(args, shared, plan, tile, lane, warp, to + begin);
+    const u64 at = payload_start(args) + shared.offset;
+    if (shared.start % 256 != 0 || shared.start > args.capacity || at + room > args.capacity - shared.start)
+        return;
+    u8 *stream = args.base + shared.start, *to = stream + at;
+    if (warp == 2)
+        write_table(stream + STREAM_HEADER_BYTES, group, at - STREAM_HEADER_BYTES - GROUP_BYTES * args.groups, entry, lane);
+    if (!special) {
+        for (u32 i = 16 * threadIdx.x; i < room; i += 16 * BLOCK_THREADS)
+            *(uint4 *)(to + i) = *(const uint4 *)(shared.out + i);
+        return;
     }
-    if (shared.is_last) {
-        u64 payload = shared.offset + room;
-        __threadfence();
+    if (plan.entry) {
+        TilePlan copy = plan; // its address is taken
+        write_special<REACH, DTYPE, QUANT>(args, shared, copy, group * GROUP_TILES + warp, lane, warp, to + begin);
+    }
+    u32 exact = __popc(__ballot_sync(ALL_LANES, (entry >> ENTRY_KIND_SHIFT & 3) != 0)),
+        wide = __popc(__ballot_sync(ALL_LANES, entry >> 16 & 1));
+    if (threadIdx.x == 0 && exact)
+        atomicAdd(&totals->tiles_exact, (unsigned long long)exact);
+    if (threadIdx.x == 0 && wide)
+        atomicAdd(&totals->tiles_wide, (unsigned long long)wide);
+}
+
+template <int REACH, int DTYPE, int QUANT, class Observer>
+__device__ __forceinline__ void compress_groups(const CompressArgs &args, CompressShared &shared, const Observer &observe) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const Geometry &g = args.geometry;
+    prepare(args, shared);
+    for (u64 i = blockIdx.x; i < args.groups; i += gridDim.x) {
+        const u64 group = args.groups - 1 - i, tile = group * GROUP_TILES + warp; // the ragged end first
+        TilePlan plan;
+        plan.entry = 0;
+        plan.wide = false;
+        if (tile < g.tiles) {
+            u32 p[8][4], real;
+            const TileStart s = tile_start<REACH>(g, tile);
+            load_patterns<REACH, DTYPE>(args.x, g, tile, s, lane, p, real);
+            compress_tile<REACH, DTYPE, QUANT>(args, shared, tile, lane, warp, s, p, real, plan, observe);
+        } else if (lane == 0) {
+            clear_stats(shared.stats[warp]);
+        }
+        if (lane == 0)
+            shared.entry[warp] = plan.entry | (plan.wide ? 1u << 16 : 0);
         __syncthreads();
-        finish(args, shared, payload);
+        write_group<REACH, DTYPE, QUANT>(args, shared, group, lane, warp, plan);
     }
+    if (is_last_block(&args.workspace->totals, shared))
+        finish(args, shared);
 }
 
 // ---- statistics alone, for a relative bound ----
@@ -552,41 +637,26 @@ __device__ __forceinline__ void compress_group(const CompressArgs &args, Compres
 template <int REACH, int DTYPE>
 __device__ __forceinline__ void survey_group(const CompressArgs &args, CompressShared &shared) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u64 group = blockIdx.x, tile = group * GROUP_TILES + warp;
+    const u64 group = blockIdx.x, tile = group * GROUP_TILES + warp; // an empty tensor has a block and no group
     const Geometry &g = args.geometry;
     if (tile < g.tiles) {
         u32 p[8][4], real;
         float v[8][4];
         const TileStart s = tile_start<REACH>(g, tile);
         load_patterns<REACH, DTYPE>(args.x, g, tile, s, lane, p, real);
-        if (args.flags & STREAM_GRID)
-            scale_patterns<REACH, DTYPE>(args, tile, s, lane, real, p);
-#pragma unroll
-        for (int a = 0; a < 8; a++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                v[a][e] = args.flags & STREAM_GRID ? __uint_as_float(p[a][e]) : float_of_pattern<DTYPE>(p[a][e]);
+        values_of<REACH, DTYPE, QUANTISE_ANY>(args, tile, s, lane, p, real, v);
         Survey survey;
-        survey_tile<REACH>(v, real, tile < g.inner, survey);
+        survey_careful<REACH>(v, real, survey);
         if (lane == 0)
             keep_stats(survey, shared.stats[warp]);
     } else if (lane == 0) {
         clear_stats(shared.stats[warp]);
     }
     __syncthreads();
-    if (warp == 0) {
+    if (warp == 0)
         publish_stats(shared, args.workspace, group, lane);
-        if (lane == 0) {
-            __threadfence();
-            shared.is_last = atomicAdd(&args.workspace->totals.claimed, 1ull) == gridDim.x - 1;
-            if (shared.is_last)
-                args.workspace->totals.claimed = 0;
-        }
-    }
-    __syncthreads();
-    if (!shared.is_last)
+    if (!is_last_block(&args.workspace->totals, shared))
         return;
-    __threadfence();
     double2 sums = sum_groups(args.workspace, args.groups, (double2 *)shared.out);
     if (threadIdx.x == 0)
         take_stats(&args.workspace->totals, args.count, sums, &args.workspace->own);
@@ -601,10 +671,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 3) eb_survey_kernel(const __gri
 }
 
 template <int REACH, int DTYPE, int QUANT>
-__global__ void __launch_bounds__(BLOCK_THREADS, QUANT == QUANTISE_FAST ? 4 : 3)
+__global__ void __launch_bounds__(BLOCK_THREADS, QUANT == QUANTISE_FAST ? COMPRESS_FAST_BLOCKS : COMPRESS_ANY_BLOCKS)
     eb_compress_kernel(const __grid_constant__ CompressArgs args) {
     __shared__ CompressShared shared;
-    compress_group<REACH, DTYPE, QUANT>(args, shared);
+    compress_groups<REACH, DTYPE, QUANT>(args, shared, NoObserver());
 }
 
 #endif

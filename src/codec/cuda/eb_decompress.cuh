@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decompressing eb and zvc: one warp a tile, eight warps a block. Decoded values go through an epilogue to the tensor.
+// Decompressing eb and zvc: one warp a tile at a time, eight warps a block. Decoded values go through an epilogue to the tensor.
 #ifndef COMET_CODEC_CUDA_EB_DECOMPRESS_CUH
 #define COMET_CODEC_CUDA_EB_DECOMPRESS_CUH
 
@@ -9,6 +9,9 @@
 
 // How the kernel turns codes into values: code times step alone, or whatever flags and epilogue say.
 enum Restore { RESTORE_FAST, RESTORE_ANY };
+
+// Blocks on a multiprocessor.
+enum { DECOMPRESS_FAST_BLOCKS = 4, DECOMPRESS_ANY_BLOCKS = 3 };
 
 enum { SWEEP_ROW = 64 }; // rows up to this long are written in order of memory: see store_sweep
 
@@ -62,32 +65,66 @@ __device__ __forceinline__ StreamView view_stream(const DecompressArgs &args, u6
     return v;
 }
 
-// Where tile t lies; false if that is outside.
-__device__ __forceinline__ bool find_tile(const StreamView &v, u64 tile, u32 lane, u64 &offset, u32 &entry) {
+// A tile's row of the table, as it comes from memory: lanes 0-7 have an entry each.
+struct TableRow {
+    u64 offset;
+    u32 entries;
+};
+
+__device__ __forceinline__ TableRow read_row(const StreamView &v, u64 tile, u32 lane) {
     const u8 *row = v.table + GROUP_BYTES * (tile / GROUP_TILES);
-    u32 which = (u32)(tile % GROUP_TILES);
-    u32 entries = lane < GROUP_TILES ? __ldg((const u16 *)(row + 8) + lane) : 0;
-    offset = __ldg((const unsigned long long *)row);
-    u32 before = __reduce_add_sync(ALL_LANES, lane < which ? entries & ENTRY_SIZE_MASK : 0);
-    entry = __shfl_sync(ALL_LANES, entries, which);
-    u32 behind = before + (entry & ENTRY_SIZE_MASK);
-    if (offset > v.payload_bytes || behind > v.payload_bytes - offset || entry >> ENTRY_KIND_SHIFT > KIND_RAW)
-        return false;
-    offset += before;
-    return true;
+    TableRow r;
+    r.entries = __ldg((const u16 *)(row + 8) + (lane & 7));
+    r.offset = __ldg((const unsigned long long *)row);
+    return r;
 }
 
-// Copies `size` bytes to the stage in units of 16, starting at the unit they start in; returns where they start in the stage.
-__device__ __forceinline__ u32 stage_tile(const u8 *from, u32 size, const u8 *limit, u32 lane, u8 *stage) {
-    u32 skew = (u32)(u64)from & 15, units = (skew + size + 15) >> 4;
-    const u8 *source = from - skew;
-    for (u32 i = lane; i < units; i += 32) {
-        if (source + 16 * i + 16 <= limit)
-            ((uint4 *)stage)[i] = __ldg((const uint4 *)source + i);
-        else
-            for (u32 b = 0; b < 16; b++)
-                stage[16 * i + b] = source + 16 * i + b < limit ? source[16 * i + b] : 0;
-    }
+// Where a tile's bytes are; from is NULL if that is outside the stream.
+struct TileBytes {
+    const u8 *from;
+    u32 entry;
+};
+
+__device__ __forceinline__ TileBytes find_tile(const StreamView &v, const TableRow &row, u64 tile, u32 lane) {
+    const u32 which = (u32)(tile % GROUP_TILES);
+    u32 before = __reduce_add_sync(ALL_LANES, lane < which ? row.entries & ENTRY_SIZE_MASK : 0);
+    TileBytes t;
+    t.entry = __shfl_sync(ALL_LANES, row.entries, which);
+    u32 behind = before + (t.entry & ENTRY_SIZE_MASK);
+    bool inside = row.offset <= v.payload_bytes && behind <= v.payload_bytes - row.offset;
+    t.from = inside && t.entry >> ENTRY_KIND_SHIFT <= KIND_RAW ? v.payload + row.offset + before : NULL;
+    return t;
+}
+
+// A unit that reaches over the limit.
+static __device__ __noinline__ uint4 read_cut_unit(const u8 *from, const u8 *limit) {
+    u32 words[4] = {};
+#pragma unroll
+    for (u32 b = 0; b < 16; b++)
+        if (from + b < limit)
+            words[b / 4] |= (u32)from[b] << 8 * (b % 4);
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// Bytes are staged in units of 16, starting with the unit they start in.
+__device__ __forceinline__ uint4 read_unit(const u8 *from, const u8 *limit) {
+    return from + 16 <= limit ? __ldg((const uint4 *)from) : read_cut_unit(from, limit);
+}
+
+// This lane's first unit of a code tile, asked for before it is needed.
+__device__ __forceinline__ uint4 first_unit(const StreamView &v, const TileBytes &t, u32 lane) {
+    u32 skew = (u32)(u64)t.from & 15, size = t.entry & ENTRY_SIZE_MASK;
+    if (t.from && t.entry >> ENTRY_KIND_SHIFT == KIND_CODES && 16 * lane < skew + size)
+        return read_unit(t.from - skew + 16 * lane, v.payload + v.payload_bytes);
+    return make_uint4(0, 0, 0, 0);
+}
+
+// Puts `size` bytes into the stage, of which `unit` has this lane's first; returns where they start there.
+__device__ __forceinline__ u32 stage_tile(const u8 *from, u32 size, const u8 *limit, uint4 unit, u32 lane, u8 *stage) {
+    u32 skew = (u32)(u64)from & 15;
+    ((uint4 *)stage)[lane] = unit;
+    for (u32 i = lane + 32; 16 * i < skew + size; i += 32)
+        ((uint4 *)stage)[i] = read_unit(from - skew + 16 * i, limit);
     __syncwarp();
     return skew;
 }
@@ -386,11 +423,11 @@ __device__ __forceinline__ void store_columns(const Restorer<DTYPE> &restorer, u
     }
 }
 
+// Biased codes, this lane's columns u, as values to the tensor.
 template <int REACH, int DTYPE, int HOW>
 __device__ __forceinline__ bool store_codes(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
                                             u32 (&u)[8], u8 *stage) {
     const Geometry &g = restorer.args.geometry;
-    __syncwarp(); // the stage has been read
     if (reach_is_row(REACH) && g.row % 8 != 0 && g.row <= SWEEP_ROW)
         return store_sweep<REACH, DTYPE, HOW>(restorer, tile, s, lane, u, stage);
     if (REACH == REACH_ROW2 || REACH == REACH_ROW1)
@@ -400,26 +437,35 @@ __device__ __forceinline__ bool store_codes(const Restorer<DTYPE> &restorer, u64
     return true;
 }
 
-// ---- other tiles ----
+// ---- any tile, as patterns of the output ----
+
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void narrow_patterns(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+                                                u32 (&u)[8], u32 *exchange, u32 (&p)[8][4]) {
+    u32 w[8];
+    exchange_back<REACH>(u, lane, exchange, w);
+    restore<REACH, DTYPE>(restorer, tile, s, lane, p, [&](int a, int e, const ChannelNumbers &n, u64 index) {
+        return restorer.of_code(code_at(w[word_of<REACH>(a, e)], byte_of<REACH>(a, e)), n, index);
+    });
+}
 
 // Codes of 16 bits, through shared memory.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ bool restore_wide(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
-                                             u8 *stage, u32 at, u32 size, const TileHead &head, u32 *columns) {
+__device__ __forceinline__ bool wide_patterns(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+                                              u8 *stage, u32 at, u32 size, const TileHead &head, u32 *columns,
+                                              u32 (&p)[8][4]) {
     u16 *codes = (u16 *)stage;
-    u32 p[8][4];
     if (!decode_wide<REACH>(stage, at, size, head, lane, columns, codes))
         return false;
     restore<REACH, DTYPE>(restorer, tile, s, lane, p, [&](int a, int e, const ChannelNumbers &n, u64 index) {
         return restorer.of_code((int16_t)codes[tile_index<REACH>(lane, a, e)], n, index);
     });
-    store_patterns<REACH, DTYPE>(restorer.args.y, restorer.args.geometry, tile, s, lane, p);
     return true;
 }
 
 template <int REACH, int DTYPE>
-__device__ __forceinline__ bool restore_exact(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
-                                              const u8 *from, u32 entry, u32 *row) {
+__device__ __forceinline__ bool exact_patterns(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+                                               const u8 *from, u32 entry, u32 *row, u32 (&p)[8][4]) {
     const Geometry &g = restorer.args.geometry;
     const u32 kind = entry >> ENTRY_KIND_SHIFT, size = entry & ENTRY_SIZE_MASK;
     const u32 value_bytes = restorer.args.dtype == COMET_F32 ? 4 : 2;
@@ -427,86 +473,168 @@ __device__ __forceinline__ bool restore_exact(const Restorer<DTYPE> &restorer, u
     if (exact_bytes<REACH>(g, s, inner, lane, kind, size, value_bytes, from) != size)
         return false;
     const u8 *values = from + (kind == KIND_SPARSE ? BITMAP_BYTES : 0);
-    u32 raw[8][4], p[8][4];
 #pragma unroll 1
     for (u32 k = 0; k < 4; k++) {
         read_exact_row<REACH>(g, s, inner, lane, k, kind, value_bytes, from, values, row);
-        unstage_row<REACH>(row, lane, k, raw);
+        unstage_row<REACH>(row, lane, k, p);
     }
     restore<REACH, DTYPE>(restorer, tile, s, lane, p, [&](int a, int e, const ChannelNumbers &n, u64 index) {
-        return restorer.of_pattern(raw[a][e], n, index);
+        return restorer.of_pattern(p[a][e], n, index);
     });
-    store_patterns<REACH, DTYPE>(restorer.args.y, g, tile, s, lane, p);
     return true;
 }
 
-// ---- the kernel ----
+// Where a tile was found, and where it is decoded.
+struct TileSource {
+    const u8 *from, *limit; // its bytes, and what lies behind the stream
+    u32 entry;
+    uint4 unit;   // first_unit
+    u8 *stage;    // STAGE_BYTES of shared memory of the warp's own
+    u32 *columns; // 64 words of it
+};
 
-template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ bool decompress_tile(const DecompressArgs &args, DecompressShared &shared, const StreamView &view,
-                                                u64 tile, u64 offset, u32 entry, u32 lane, u32 warp) {
-    const u32 size = entry & ENTRY_SIZE_MASK;
-    const u8 *from = view.payload + offset;
-    u8 *stage = shared.stage[warp];
-    const TileStart s = tile_start<REACH>(args.geometry, tile);
-    Restorer<DTYPE> restorer = {args, shared.q.classes[0]};
-    if (entry >> ENTRY_KIND_SHIFT)
-        return restore_exact<REACH, DTYPE>(restorer, tile, s, lane, from, entry, (u32 *)stage);
-    u32 u[8];
+// What is known of a tile before its codes are decoded.
+enum TileForm { FORM_BAD, FORM_NARROW, FORM_OTHER };
+
+// Decodes a tile as far as its form goes: narrow codes to u (biased), everything else to p.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ TileForm decode_tile(Restorer<DTYPE> &restorer, const quantiser &q, const TileSource &source,
+                                                u64 tile, const TileStart &s, u32 lane, u32 (&u)[8], u32 (&p)[8][4]) {
+    const u32 size = source.entry & ENTRY_SIZE_MASK;
+    restorer.c = q.classes[0];
+    if (source.entry >> ENTRY_KIND_SHIFT)
+        return exact_patterns<REACH, DTYPE>(restorer, tile, s, lane, source.from, source.entry, (u32 *)source.stage, p)
+                   ? FORM_OTHER
+                   : FORM_BAD;
     if (size == 0) { // zeros, whether the stream has a class 0 or not
 #pragma unroll
         for (int m = 0; m < 8; m++)
             u[m] = SIGN_BITS;
-        return store_codes<REACH, DTYPE, HOW>(restorer, tile, s, lane, u, stage);
+        return FORM_NARROW;
     }
     if (size > LARGEST_CODE_TILE)
-        return false;
-    u32 at = stage_tile(from, size, view.payload + view.payload_bytes, lane, stage);
-    TileHead head = tile_head(stage[at]);
-    restorer.c = shared.q.classes[head.class_index];
+        return FORM_BAD;
+    u32 at = stage_tile(source.from, size, source.limit, source.unit, lane, source.stage);
+    TileHead head = tile_head(source.stage[at]);
+    restorer.c = q.classes[head.class_index];
     if (restorer.c.step == 0.0f) // a class the stream does not have
-        return false;
+        return FORM_BAD;
     if (restorer.c.wide)
-        return restore_wide<REACH, DTYPE>(restorer, tile, s, lane, stage, at, size, head, shared.columns[warp]);
-    return decode_narrow<REACH>(stage, at, size, head, lane, shared.columns[warp], u) &&
-           store_codes<REACH, DTYPE, HOW>(restorer, tile, s, lane, u, stage);
+        return wide_patterns<REACH, DTYPE>(restorer, tile, s, lane, source.stage, at, size, head, source.columns, p)
+                   ? FORM_OTHER
+                   : FORM_BAD;
+    bool good = decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u);
+    __syncwarp(); // the stage has been read
+    return good ? FORM_NARROW : FORM_BAD;
+}
+
+// ---- the kernel ----
+
+// Tiles that are not narrow codes, in a function of their own: inlined, they would cost the others registers.
+template <int REACH, int DTYPE>
+__device__ __noinline__ bool restore_rare(const DecompressArgs &args, const quantiser &q, const TileSource &source, u64 tile,
+                                          u32 lane) {
+    const TileStart s = tile_start<REACH>(args.geometry, tile);
+    Restorer<DTYPE> restorer = {args, {}};
+    u32 u[8], p[8][4];
+    if (decode_tile<REACH, DTYPE>(restorer, q, source, tile, s, lane, u, p) != FORM_OTHER)
+        return false;
+    store_patterns<REACH, DTYPE>(args.y, args.geometry, tile, s, lane, p);
+    return true;
 }
 
 template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ void decompress_group(const DecompressArgs &args, DecompressShared &shared) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u64 group = gridDim.x - 1 - blockIdx.x, tile = group * GROUP_TILES + warp; // the ragged end first
-    const StreamView view = view_stream(args, args.groups);
-    if (view.status) {
-        if (threadIdx.x == 0)
-            *args.status = (int32_t)view.status;
-        return;
+__device__ __forceinline__ bool decompress_tile(const DecompressArgs &args, const quantiser &q, const TileSource &source,
+                                                u64 tile, u32 lane) {
+    const TileStart s = tile_start<REACH>(args.geometry, tile);
+    const u32 size = source.entry & ENTRY_SIZE_MASK;
+    Restorer<DTYPE> restorer = {args, {}};
+    u32 u[8];
+    bool rare = source.entry >> ENTRY_KIND_SHIFT || size > LARGEST_CODE_TILE;
+    restorer.c = q.classes[0];
+    if (!rare && size) {
+        u32 at = stage_tile(source.from, size, source.limit, source.unit, lane, source.stage);
+        TileHead head = tile_head(source.stage[at]);
+        restorer.c = q.classes[head.class_index];
+        rare = restorer.c.wide || restorer.c.step == 0.0f;
+        if (!rare && !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
+            return false;
+        __syncwarp(); // the stage has been read
+    } else { // zeros, whether the stream has a class 0 or not
+#pragma unroll
+        for (int m = 0; m < 8; m++)
+            u[m] = SIGN_BITS;
     }
-    u64 offset = 0;
-    u32 entry = 0;
-    bool found = tile >= args.geometry.tiles || find_tile(view, tile, lane, offset, entry);
-    if (warp == 0) {
+    if (rare) {
+        TileSource copy = source; // its address is taken
+        return restore_rare<REACH, DTYPE>(args, q, copy, tile, lane);
+    }
+    return store_codes<REACH, DTYPE, HOW>(restorer, tile, s, lane, u, source.stage);
+}
+
+// What every block finds out first. False: nothing can be decoded, and the status word says why.
+__device__ __forceinline__ bool open_stream(const DecompressArgs &args, DecompressShared &shared, StreamView &view) {
+    const u32 lane = threadIdx.x & 31;
+    view = view_stream(args, args.groups);
+    if (threadIdx.x < 32) {
         float bound = 0.0f;
-        u32 status = check_header(args, view.table - STREAM_HEADER_BYTES, lane, bound);
+        u32 status = view.status ? view.status : check_header(args, view.table - STREAM_HEADER_BYTES, lane, bound);
         if (lane == 0) {
             shared.status = status;
-            quantiser_of(bound, (comet_dtype)args.dtype, args.flags, &shared.q);
+            if (status == COMET_OK)
+                quantiser_of(bound, (comet_dtype)args.dtype, args.flags, &shared.q);
+            else
+                *args.status = (int32_t)status;
         }
     }
     __syncthreads();
-    u32 status = shared.status;
-    if (status == COMET_OK && tile < args.geometry.tiles &&
-        !(found && decompress_tile<REACH, DTYPE, HOW>(args, shared, view, tile, offset, entry, lane, warp)))
-        status = COMET_ERROR_CORRUPT;
-    if (status != COMET_OK && lane == 0)
-        *args.status = (int32_t)status;
+    return shared.status == COMET_OK;
+}
+
+// Calls decode(tile, source) for every tile of this warp. The next tile's bytes, and the row of the table of the one after it,
+// are asked for before a tile is decoded.
+template <class Decode>
+__device__ __forceinline__ void for_tiles(const DecompressArgs &args, DecompressShared &shared, const StreamView &view,
+                                          Decode decode) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const u64 tiles = args.geometry.tiles, stride = (u64)gridDim.x * GROUP_TILES;
+    u64 tile = (u64)blockIdx.x * GROUP_TILES + warp;
+    if (tile >= tiles)
+        return;
+    TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
+    uint4 unit = first_unit(view, bytes, lane);
+    TableRow row = {};
+    if (tile + stride < tiles)
+        row = read_row(view, tile + stride, lane);
+    for (; tile < tiles; tile += stride) {
+        const TileSource source = {bytes.from, view.payload + view.payload_bytes, bytes.entry, unit, shared.stage[warp],
+                                   shared.columns[warp]};
+        if (tile + stride < tiles) {
+            bytes = find_tile(view, row, tile + stride, lane);
+            unit = first_unit(view, bytes, lane);
+            if (tile + 2 * stride < tiles)
+                row = read_row(view, tile + 2 * stride, lane);
+        }
+        if (!(source.from && decode(tile, source)) && lane == 0)
+            *args.status = COMET_ERROR_CORRUPT;
+        __syncwarp(); // the stage is used again
+    }
 }
 
 template <int REACH, int DTYPE, int HOW>
-__global__ void __launch_bounds__(BLOCK_THREADS, HOW == RESTORE_FAST ? 5 : 3)
+__device__ __forceinline__ void decompress_groups(const DecompressArgs &args, DecompressShared &shared) {
+    StreamView view;
+    if (open_stream(args, shared, view))
+        for_tiles(args, shared, view, [&](u64 tile, const TileSource &source) {
+            return decompress_tile<REACH, DTYPE, HOW>(args, shared.q, source, tile, threadIdx.x & 31);
+        });
+}
+
+template <int REACH, int DTYPE, int HOW>
+__global__ void __launch_bounds__(BLOCK_THREADS, HOW == RESTORE_FAST ? DECOMPRESS_FAST_BLOCKS : DECOMPRESS_ANY_BLOCKS)
     eb_decompress_kernel(const __grid_constant__ DecompressArgs args) {
     __shared__ DecompressShared shared;
-    decompress_group<REACH, DTYPE, HOW>(args, shared);
+    decompress_groups<REACH, DTYPE, HOW>(args, shared);
 }
 
 #endif

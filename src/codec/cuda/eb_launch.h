@@ -33,9 +33,19 @@ cudaError_t eb_launch_decompress_bf16(Reach reach, bool any, const DecompressArg
         return CASE(REACH_LAST1);                                                                                      \
     }
 
-// A block a group; an empty tensor has none, but its header and result are still written.
-static inline dim3 eb_blocks(u64 groups) {
-    return dim3((unsigned)(groups ? groups : 1));
+// A block a group, at most `most`; an empty tensor has no group, but its header and result are still written.
+static inline dim3 eb_blocks(u64 groups, u64 most) {
+    u64 blocks = groups < most ? groups : most;
+    return dim3((unsigned)(blocks ? blocks : 1));
+}
+
+// As many blocks as the current device runs at once, `each` on a multiprocessor.
+static inline u64 eb_resident_blocks(int each) {
+    int device = 0, multiprocessors = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+        multiprocessors = 1; // the launch will say what is wrong
+    return (u64)multiprocessors * (u64)each;
 }
 
 #endif

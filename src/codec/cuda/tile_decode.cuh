@@ -139,7 +139,7 @@ __device__ __forceinline__ bool decode_narrow(u8 *stage, u32 at, u32 size, const
     __syncwarp();
     const u32 up = 31 - lane;
 #pragma unroll
-    for (int b = 0; b < 8; b++) {
+    for (u32 b = 0; b < 8; b++) {
         w[b] = 0;
         if (b < 7 ? b < h.n : h.sign)
             w[b] = read_plane(stage, (const uint4 *)columns, b < 7 ? b : h.n, up);
@@ -188,12 +188,12 @@ __device__ __forceinline__ bool decode_wide(u8 *stage, u32 at, u32 size, const T
     u32 w[2][8];
     const u32 up = 31 - lane;
 #pragma unroll
-    for (int half = 0; half < 2; half++) { // columns of 32 columns' places at a time
+    for (u32 half = 0; half < 2; half++) { // columns of 32 columns' places at a time
         open_single(stage, flag[half], data[half], ballot[half]);
         ((uint2 *)columns)[lane] = make_uint2(ballot[half], data[half] - 1);
         __syncwarp();
 #pragma unroll
-        for (int b = 0; b < 8; b++) {
+        for (u32 b = 0; b < 8; b++) {
             u32 plane = 8 * half + b, slot = b;
             if (plane < h.n)
                 w[half][b] = read_plane(stage, (const uint4 *)columns, slot, up);

@@ -123,7 +123,7 @@ __device__ __forceinline__ void plan_narrow(const Geometry &g, u64 tile, const T
     const u32 n = bit_width(any & 0x7f), sign = any >> 7, count = n + sign;
     transpose_bits(w);
 #pragma unroll
-    for (int b = 0; b < 8; b++)
+    for (u32 b = 0; b < 8; b++)
         if (b < 7 ? b < n : sign)
             put_plane(w[b], b < 7 ? b : n, lane, planes, columns);
     __syncwarp();
@@ -331,7 +331,7 @@ __device__ __forceinline__ void plan_wide(const Geometry &g, u64 tile, const Til
     transpose_bits(low);
     transpose_bits(high);
 #pragma unroll
-    for (int b = 0; b < 16; b++)
+    for (u32 b = 0; b < 16; b++)
         if (b < 15 ? b < n : sign) {
             u32 slot = b < 15 ? b : n, w = b < 8 ? low[b] : high[b - 8];
             u32 *planes = slot < 8 ? store.low : store.high - 256;

@@ -128,9 +128,15 @@ __device__ __forceinline__ void count_positive(float &n, float x) {
     n = __fmaf_ru(x, 0x1p-128f, n);
 }
 
-// All values are there; a NaN or an infinity shows in the magnitude, and nothing else is right then.
-__device__ __forceinline__ void survey_plain(const float (&v)[8][4], Survey &s) {
-    float least = v[0][0], most = v[0][0], positive = 0x1p23f, negative = 0x1p23f;
+// Sums are in fp32 unless a value is so large or small that its square would leave the range of fp32.
+__device__ __forceinline__ bool sums_fit_f32(u32 magnitude) {
+    return magnitude == 0 || (magnitude >= 0x2b800000u && magnitude <= 0x53800000u); // 2^-40, 2^40
+}
+
+// A tile without padding. Only the magnitude is right if it says that a value is not finite, or that fp32 is too small for
+// the sums.
+template <int REACH> __device__ __forceinline__ void survey_plain(const float (&v)[8][4], Survey &s) {
+    float least = v[0][0], most = v[0][0], positive = 0x1p23f, negative = 0x1p23f, sum_abs, sum_squares;
 #pragma unroll
     for (int a = 0; a < 8; a++)
 #pragma unroll
@@ -149,10 +155,12 @@ __device__ __forceinline__ void survey_plain(const float (&v)[8][4], Survey &s) 
     u32 above = __float_as_uint(unordered(s.most)) & 0x7fffffffu,
         below = __float_as_uint(unordered(s.least)) & 0x7fffffffu;
     s.magnitude = above > below ? above : below;
+    tile_sums<REACH, float>([&](int i, int e) { return v[i][e]; }, sum_abs, sum_squares);
+    s.sum_abs = (double)sum_abs, s.sum_squares = (double)sum_squares;
 }
 
-// The same with padding left out and values that are not finite counted apart.
-__device__ __forceinline__ void survey_careful(const float (&v)[8][4], u32 real, Survey &s) {
+// Any tile: padding left out, values that are not finite counted apart, sums in fp64 where they need it.
+template <int REACH> __device__ __forceinline__ void survey_careful(const float (&v)[8][4], u32 real, Survey &s) {
     int least = 0x7fffffff, most = -0x7fffffff;
     u32 magnitude = 0, nonzero = 0, positive = 0, nonfinite = 0;
 #pragma unroll
@@ -174,31 +182,18 @@ __device__ __forceinline__ void survey_careful(const float (&v)[8][4], u32 real,
     s.nonzero = __reduce_add_sync(ALL_LANES, nonzero);
     s.positive = __reduce_add_sync(ALL_LANES, positive);
     s.nonfinite = __reduce_add_sync(ALL_LANES, nonfinite);
-}
-
-// Sums are in fp32 unless a value is so large or small that its square would leave the range of fp32.
-__device__ __forceinline__ bool sums_fit_f32(u32 magnitude) {
-    return magnitude == 0 || (magnitude >= 0x2b800000u && magnitude <= 0x53800000u); // 2^-40, 2^40
-}
-
-template <int REACH>
-__device__ __forceinline__ void survey_tile(const float (&v)[8][4], u32 real, bool all_real, Survey &s) {
-    if (all_real)
-        survey_plain(v, s);
-    if (!all_real || s.magnitude > LARGEST_FINITE)
-        survey_careful(v, real, s);
     if (sums_fit_f32(s.magnitude)) {
         float a, b;
         tile_sums<REACH, float>([&](int i, int e) { return v[i][e]; }, a, b);
         s.sum_abs = (double)a, s.sum_squares = (double)b;
-    } else {
-        tile_sums<REACH, double>(
-            [&](int i, int e) {
-                bool finite = (__float_as_uint(v[i][e]) & 0x7fffffffu) <= LARGEST_FINITE;
-                return finite ? (double)v[i][e] : 0.0;
-            },
-            s.sum_abs, s.sum_squares);
+        return;
     }
+    tile_sums<REACH, double>(
+        [&](int i, int e) {
+            bool finite = (__float_as_uint(v[i][e]) & 0x7fffffffu) <= LARGEST_FINITE;
+            return finite ? (double)v[i][e] : 0.0;
+        },
+        s.sum_abs, s.sum_squares);
 }
 
 #endif
