@@ -58,14 +58,26 @@ template <u32 TABLE> __device__ __forceinline__ u32 logic3(u32 a, u32 b, u32 c) 
 
 // ---- numbers ----
 
-// The greater one; if either is a NaN, the positive NaN 0x7fffffff.
-__device__ __forceinline__ float max_nan(float a, float b) {
+// The greatest, or least, of three: one instruction on Hopper.
+__device__ __forceinline__ int max3(int a, int b, int c) {
 #ifdef COMET_CUDA_EMULATION
-    return a != a || b != b ? __uint_as_float(0x7fffffffu) : a > b ? a : b;
+    return max(max(a, b), c);
 #else
-    float r;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-    return r;
+    return __vimax3_s32(a, b, c);
+#endif
+}
+__device__ __forceinline__ u32 max3(u32 a, u32 b, u32 c) {
+#ifdef COMET_CUDA_EMULATION
+    return max(max(a, b), c);
+#else
+    return __vimax3_u32(a, b, c);
+#endif
+}
+__device__ __forceinline__ u32 min3(u32 a, u32 b, u32 c) {
+#ifdef COMET_CUDA_EMULATION
+    return min(min(a, b), c);
+#else
+    return __vimin3_u32(a, b, c);
 #endif
 }
 

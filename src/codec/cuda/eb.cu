@@ -9,9 +9,6 @@ extern "C" {
 
 enum { FLAGS_OF_MODES = STREAM_KEEP_MASK | STREAM_STOCHASTIC | STREAM_GRID };
 
-// Groups are counted in 31 bits by the pass for a relative bound.
-static const int64_t MOST_VALUES = 1ll << 43;
-
 static const comet_codec_grid *grid_of(const comet_codec_params *params) {
     return params->codec == COMET_CODEC_EB ? params->grid : NULL;
 }
@@ -42,7 +39,7 @@ static ChannelMap channels_of(const comet_tensor *tensor, const tile_geometry *g
 static comet_status check(const comet_tensor *tensor, const comet_codec_params *params) {
     tile_geometry g = geometry_of(tensor);
     if (tensor->dtype == COMET_U8 || g.row > LONGEST_ROW || g.channels > LONGEST_ROW ||
-        comet_tensor_count(tensor) > MOST_VALUES)
+        g.tiles > MOST_TILES)
         return COMET_ERROR_UNSUPPORTED;
     if (channel_stride(tensor) > (u64)LONGEST_ROW || comet_tensor_channels(tensor) > LONGEST_ROW)
         return COMET_ERROR_UNSUPPORTED;

@@ -8,6 +8,9 @@
 
 enum { GROUP_TILES = 8, GROUP_BYTES = 24, BLOCK_THREADS = 32 * GROUP_TILES };
 
+// The most groups a block does: a bit for each says whether it waits for the loop that can do everything.
+enum { MOST_ROUNDS = 64 };
+
 // Where a bound comes from.
 struct BoundSource {
     double value;                   // if `device` is NULL

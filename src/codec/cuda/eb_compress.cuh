@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compressing with eb and zvc: one warp a tile, one block a group of eight tiles at a time, one launch a tensor.
 //
-// A block looks at its tiles, quantises and plans, and asks for the values of its next group. It then claims space with one
-// atomic addition, hides that addition's latency behind the packing of its bytes in shared memory, and writes them out. The
-// last block to end adds up the statistics and writes header and result.
+// A block looks at its tiles, quantises and plans. It then claims space with one atomic addition, hides that addition's latency
+// behind the packing of its bytes in shared memory, and writes them out. The last block to end adds up the statistics and
+// writes header and result.
+//
+// A block goes over its groups twice. The first time it does those whose tiles are all as they should be: no padding, every value
+// within reach of 8-bit codes. What is left it does afterwards, with code that can do everything; written into one loop, that
+// would cost the common case its registers.
 #ifndef COMET_CODEC_CUDA_EB_COMPRESS_CUH
 #define COMET_CODEC_CUDA_EB_COMPRESS_CUH
 
@@ -16,6 +20,8 @@ enum Quantise { QUANTISE_FAST, QUANTISE_ANY };
 
 // Blocks on a multiprocessor.
 enum { COMPRESS_FAST_BLOCKS = 4, COMPRESS_ANY_BLOCKS = 3 };
+
+enum { ENTRY_LEFT = 1 << 17 }; // in place of an entry: the tile is for the second loop
 
 struct TileStats {
     double sum_abs, sum_squares;
@@ -30,7 +36,7 @@ struct CompressShared {
     alignas(16) u32 columns[GROUP_TILES][64];
     TileStats stats[GROUP_TILES];
     quantiser q;
-    u32 entry[GROUP_TILES]; // | 1 << 16: wide
+    u32 entry[GROUP_TILES]; // | 1 << 16: wide; or ENTRY_LEFT
     u64 offset;             // of the group's tiles from the table's end
     u64 start;
     u32 is_last;
@@ -40,7 +46,7 @@ struct CompressShared {
 
 // Calls visit(a, e, channel) for every value of a thread.
 template <int REACH, class Visit>
-__device__ __forceinline__ void for_channels(const Geometry &g, const ChannelMap &map, u64 tile, const TileStart &s,
+__device__ __forceinline__ void for_channels(const Geometry &g, const ChannelMap &map, u32 tile, const TileStart &s,
                                              u32 lane, Visit visit) {
     constexpr int WIDTH = reach_width(REACH);
     const TileChannels<REACH> channels(map, g, s, lane);
@@ -56,7 +62,7 @@ __device__ __forceinline__ void for_channels(const Geometry &g, const ChannelMap
 
 // The patterns as they are stored exactly: those of the tensor, or of fp32 where a grid scales and shifts them.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ void scale_patterns(const CompressArgs &args, u64 tile, const TileStart &s, u32 lane, u32 real,
+__device__ __forceinline__ void scale_patterns(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane, u32 real,
                                                u32 (&p)[8][4]) {
     const GridTables &t = args.grid;
     for_channels<REACH>(args.geometry, args.channel_map, tile, s, lane, [&](int a, int e, u32 channel) {
@@ -133,7 +139,7 @@ __device__ __forceinline__ void codes_nearest(const float (&v)[8][4], float inve
 
 // Noise of a thread's values for stochastic rounding: made where a lane owns all eight columns, moved through `exchange`.
 template <int REACH>
-__device__ __forceinline__ void tile_noise(u64 tile, u64 seed, bool wide, u32 lane, u32 *exchange, float (&noise)[8][4]) {
+__device__ __forceinline__ void tile_noise(u32 tile, u64 seed, bool wide, u32 lane, u32 *exchange, float (&noise)[8][4]) {
 #pragma unroll 1
     for (u32 half = 0; half < 2; half++) { // two rows at a time
 #pragma unroll
@@ -156,7 +162,7 @@ __device__ __forceinline__ void tile_noise(u64 tile, u64 seed, bool wide, u32 la
 // The code of every value in any mode, as integers; 0 for padding.
 template <int REACH>
 __device__ __forceinline__ void codes_any(const CompressArgs &args, const quantiser_class &c, const float (&v)[8][4],
-                                          u64 tile, const TileStart &s, u32 lane, u32 real, u32 *exchange,
+                                          u32 tile, const TileStart &s, u32 lane, u32 real, u32 *exchange,
                                           int (&q)[8][4]) {
     float noise[8][4];
     if (c.mode == QUANTISE_STOCHASTIC)
@@ -185,7 +191,7 @@ __device__ __forceinline__ void codes_any(const CompressArgs &args, const quanti
 
 // With a grid, how many of the finite values lie on the side where a ReLU is on.
 template <int REACH>
-__device__ __forceinline__ u32 count_on(const CompressArgs &args, const float (&v)[8][4], u64 tile, const TileStart &s,
+__device__ __forceinline__ u32 count_on(const CompressArgs &args, const float (&v)[8][4], u32 tile, const TileStart &s,
                                         u32 lane, u32 real) {
     u32 on = 0;
     for_channels<REACH>(args.geometry, args.channel_map, tile, s, lane, [&](int a, int e, u32 channel) {
@@ -227,7 +233,7 @@ __device__ __forceinline__ u32 class_of(const quantiser &q, u32 magnitude) {
 
 // Loads the tile as it is stored exactly.
 template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void load_exact(const CompressArgs &args, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ void load_exact(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
                                            u32 (&p)[8][4], u32 &real) {
     load_patterns<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p, real);
     if (QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID))
@@ -236,7 +242,7 @@ __device__ __forceinline__ void load_exact(const CompressArgs &args, u64 tile, c
 
 // The thread's values as the quantiser sees them.
 template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void values_of(const CompressArgs &args, u64 tile, const TileStart &s, u32 lane, u32 (&p)[8][4],
+__device__ __forceinline__ void values_of(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane, u32 (&p)[8][4],
                                           u32 real, float (&v)[8][4]) {
     const bool has_grid = QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID);
     if (has_grid)
@@ -248,48 +254,32 @@ __device__ __forceinline__ void values_of(const CompressArgs &args, u64 tile, co
             v[a][e] = has_grid ? __uint_as_float(p[a][e]) : float_of_pattern<DTYPE>(p[a][e]);
 }
 
-// Rare tiles take functions of their own, which load the values again: inlined, they would cost the others registers.
-
-template <int REACH, int DTYPE, int QUANT>
-__device__ __noinline__ u32 plan_exact(const CompressArgs &args, u64 tile, u32 lane) {
-    u32 p[8][4], real, marked = 0;
-    load_exact<REACH, DTYPE, QUANT>(args, tile, tile_start<REACH>(args.geometry, tile), lane, p, real);
-#pragma unroll
-    for (int a = 0; a < 8; a++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            marked += p[a][e] != 0;
-    u32 both = __reduce_add_sync(ALL_LANES, marked | (u32)__popc(real) << 16);
-    return exact_entry(both & 0xffff, both >> 16, args.dtype == COMET_F32 ? 4 : 2, !(args.flags & STREAM_GRID));
+// Quantises a tile to narrow codes and plans it.
+template <int REACH, int QUANT, bool PADDED>
+__device__ __forceinline__ void plan_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c,
+                                           u32 class_index, const float (&v)[8][4], u32 tile, const TileStart &s, u32 lane,
+                                           u32 warp, u32 real, TilePlan &plan) {
+    u32 *exchange = shared.planes[warp], u[8];
+    if (QUANT == QUANTISE_FAST || c.mode == QUANTISE_NEAREST) {
+        codes_nearest<REACH>(v, c.inverse, lane, exchange, u);
+    } else {
+        int q[8][4];
+        u32 w[8];
+        codes_any<REACH>(args, c, v, tile, s, lane, real, exchange, q);
+        pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
+            return pack_codes(q[a0][e0], q[a1][e1], q[a2][e2], q[a3][e3]);
+        });
+        exchange_codes<REACH>(w, lane, exchange, u);
+    }
+    plan_narrow<REACH, PADDED>(args.geometry, s, lane, u, class_index, exchange, shared.columns[warp], plan);
 }
 
-// Padding, values that are not finite, or sums that need fp64. Returns the magnitude.
-template <int REACH, int DTYPE, int QUANT>
-__device__ __noinline__ u32 survey_rare(const CompressArgs &args, TileStats &stats, u64 tile, u32 lane) {
-    u32 p[8][4], real;
-    float v[8][4];
-    const TileStart s = tile_start<REACH>(args.geometry, tile);
-    load_patterns<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p, real);
-    values_of<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real, v);
-    Survey survey;
-    survey_careful<REACH>(v, real, survey);
-    if (QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID))
-        survey.positive = count_on<REACH>(args, v, tile, s, lane, real);
-    if (lane == 0)
-        keep_stats(survey, stats);
-    return survey.magnitude;
-}
-
-template <int REACH, int DTYPE, int QUANT>
-__device__ __noinline__ void plan_rare(const CompressArgs &args, CompressShared &shared, u32 class_index, u64 tile, u32 lane,
-                                       u32 warp, TilePlan &plan) {
-    u32 p[8][4], real;
-    float v[8][4];
+// The same with codes of 16 bits.
+template <int REACH, int QUANT>
+__device__ __forceinline__ void plan_wide_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c,
+                                                u32 class_index, const float (&v)[8][4], u32 tile, const TileStart &s,
+                                                u32 lane, u32 warp, u32 real, TilePlan &plan) {
     int q[8][4];
-    const TileStart s = tile_start<REACH>(args.geometry, tile);
-    const quantiser_class c = shared.q.classes[class_index];
-    load_patterns<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p, real);
-    values_of<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real, v);
     if (QUANT == QUANTISE_FAST)
 #pragma unroll
         for (int i = 0; i < 32; i++)
@@ -305,24 +295,17 @@ __device__ __noinline__ void plan_rare(const CompressArgs &args, CompressShared 
     plan_wide<REACH>(args.geometry, tile, s, lane, class_index, store, shared.columns[warp], plan);
 }
 
-// Quantises and plans a tile of narrow codes.
-template <int REACH, int QUANT>
-__device__ __forceinline__ void plan_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c,
-                                           u32 class_index, const float (&v)[8][4], u64 tile, const TileStart &s, u32 lane,
-                                           u32 warp, u32 real, TilePlan &plan) {
-    u32 *exchange = shared.planes[warp], u[8];
-    if (QUANT == QUANTISE_FAST || c.mode == QUANTISE_NEAREST) {
-        codes_nearest<REACH>(v, c.inverse, lane, exchange, u);
-    } else {
-        int q[8][4];
-        u32 w[8];
-        codes_any<REACH>(args, c, v, tile, s, lane, real, exchange, q);
-        pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
-            return pack_codes(q[a0][e0], q[a1][e1], q[a2][e2], q[a3][e3]);
-        });
-        exchange_codes<REACH>(w, lane, exchange, u);
-    }
-    plan_narrow<REACH>(args.geometry, tile, s, lane, u, class_index, exchange, shared.columns[warp], plan);
+template <int REACH, int DTYPE, int QUANT>
+__device__ __forceinline__ u32 plan_exact(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane) {
+    u32 p[8][4], real, marked = 0;
+    load_exact<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real);
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            marked += p[a][e] != 0;
+    u32 both = __reduce_add_sync(ALL_LANES, marked | (u32)__popc(real) << 16);
+    return exact_entry(both & 0xffff, both >> 16, args.dtype == COMET_F32 ? 4 : 2, !(args.flags & STREAM_GRID));
 }
 
 // ---- a group ----
@@ -335,7 +318,7 @@ __device__ __forceinline__ u32 totals_least(int ordered_value) {
 }
 
 // The group's statistics to the totals and its sums to the workspace. By warp 0.
-__device__ __forceinline__ void publish_stats(const CompressShared &shared, Workspace *workspace, u64 group, u32 lane) {
+__device__ __forceinline__ void publish_stats(const CompressShared &shared, Workspace *workspace, u32 group, u32 lane) {
     const TileStats &t = shared.stats[lane & 7];
     double a = t.sum_abs, b = t.sum_squares;
 #pragma unroll
@@ -470,7 +453,7 @@ __device__ __forceinline__ void copy_tile(const u8 *from, u32 bytes, u8 *to, u32
 }
 
 template <int REACH, int DTYPE, int QUANT>
-__device__ __noinline__ void write_special(const CompressArgs &args, CompressShared &shared, const TilePlan &plan, u64 tile,
+__device__ __forceinline__ void write_special(const CompressArgs &args, CompressShared &shared, const TilePlan &plan, u32 tile,
                                            u32 lane, u32 warp, u8 *to) {
     u32 kind = plan.entry >> ENTRY_KIND_SHIFT;
     if (kind == KIND_CODES && plan.wide) {
@@ -488,9 +471,9 @@ __device__ __noinline__ void write_special(const CompressArgs &args, CompressSha
 }
 
 // The group's row of the table. By warp 0.
-__device__ __forceinline__ void write_table(u8 *table, u64 group, u64 offset, u32 entry, u32 lane) {
+__device__ __forceinline__ void write_table(u8 *table, u32 group, u64 offset, u32 entry, u32 lane) {
     u32 next = __shfl_down_sync(ALL_LANES, entry, 1);
-    u32 *row = (u32 *)(table + GROUP_BYTES * group);
+    u32 *row = (u32 *)(table + GROUP_BYTES * (u64)group);
     if (lane < GROUP_TILES && lane % 2 == 0)
         row[2 + lane / 2] = (entry & 0xffff) | next << 16;
     if (lane < 2)
@@ -499,51 +482,70 @@ __device__ __forceinline__ void write_table(u8 *table, u64 group, u64 offset, u3
 
 // ---- a group's tiles ----
 
-// Looks on while a tensor is compressed: observe(tile, s, lane, v, real) gets every tile's values, scaled and shifted by a grid.
+// Looks on while a tensor is compressed: observe(tile, s, lane, v, real) gets every tile's values, scaled and shifted by a grid;
+// some tiles come twice.
 struct NoObserver {
-    __device__ __forceinline__ void operator()(u64, const TileStart &, u32, const float (&)[8][4], u32) const {
+    __device__ __forceinline__ void operator()(u32, const TileStart &, u32, const float (&)[8][4], u32) const {
     }
 };
 
+// A tile of a group whose tiles have no padding. False: it is not one for the first loop.
 template <int REACH, int DTYPE, int QUANT, class Observer>
-__device__ __forceinline__ void compress_tile(const CompressArgs &args, CompressShared &shared, u64 tile, u32 lane,
-                                              u32 warp, const TileStart &s, u32 (&p)[8][4], u32 real, TilePlan &plan,
-                                              const Observer &observe) {
-    const Geometry &g = args.geometry;
+__device__ __forceinline__ bool compress_common(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
+                                                u32 warp, TilePlan &plan, const Observer &observe) {
+    const bool has_grid = QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID);
+    const TileStart s = tile_start<REACH>(args.geometry, tile);
+    u32 p[8][4];
     float v[8][4];
+    load_inner<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p);
+    values_of<REACH, DTYPE, QUANT>(args, tile, s, lane, p, ~0u, v);
+    observe(tile, s, lane, v, ~0u);
+    const Range range = range_of(v);
+    const u32 magnitude = magnitude_of(range), class_index = class_of(shared.q, magnitude);
+    if (!sums_fit_f32(magnitude) || class_index == QUANTISER_CLASSES || shared.q.classes[class_index].wide)
+        return false;
+    Survey survey;
+    survey_plain<REACH>(v, range, survey);
+    if (has_grid)
+        survey.positive = count_on<REACH>(args, v, tile, s, lane, ~0u);
+    if (lane == 0)
+        keep_stats(survey, shared.stats[warp]);
+    plan_codes<REACH, QUANT, false>(args, shared, shared.q.classes[class_index], class_index, v, tile, s, lane, warp, ~0u,
+                                    plan);
+    return true;
+}
+
+// Any tile.
+template <int REACH, int DTYPE, int QUANT, class Observer>
+__device__ __forceinline__ void compress_any(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane, u32 warp,
+                                             TilePlan &plan, const Observer &observe) {
+    const bool has_grid = QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID);
+    const TileStart s = tile_start<REACH>(args.geometry, tile);
+    u32 p[8][4], real;
+    float v[8][4];
+    Survey survey;
+    load_patterns<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p, real);
     values_of<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real, v);
     observe(tile, s, lane, v, real);
-    Survey survey;
-    survey.magnitude = ~0u;
-    if (tile < g.inner)
-        survey_plain<REACH>(v, survey);
-    if (QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID))
+    survey_careful<REACH>(v, real, survey);
+    if (has_grid)
         survey.positive = count_on<REACH>(args, v, tile, s, lane, real);
     if (lane == 0)
         keep_stats(survey, shared.stats[warp]);
-    if (!sums_fit_f32(survey.magnitude)) {
-        __syncwarp();
-        survey.magnitude = survey_rare<REACH, DTYPE, QUANT>(args, shared.stats[warp], tile, lane);
-    }
     const u32 class_index = class_of(shared.q, survey.magnitude), value_bytes = args.dtype == COMET_F32 ? 4 : 2;
     bool exact = class_index == QUANTISER_CLASSES;
     if (!exact) {
         const quantiser_class &c = shared.q.classes[class_index];
-        if (c.wide) {
-            TilePlan rare;
-            plan_rare<REACH, DTYPE, QUANT>(args, shared, class_index, tile, lane, warp, rare);
-            plan = rare;
-        } else {
-            plan_codes<REACH, QUANT>(args, shared, c, class_index, v, tile, s, lane, warp, real, plan);
-        }
-        if (tile >= g.inner || plan.entry >= 1024 * value_bytes) { // a code tile must be smaller than the raw one
-            u32 count = __reduce_add_sync(ALL_LANES, (u32)__popc(real));
-            exact = plan.entry != 0 && plan.entry >= count * value_bytes;
-        }
+        if (c.wide)
+            plan_wide_codes<REACH, QUANT>(args, shared, c, class_index, v, tile, s, lane, warp, real, plan);
+        else
+            plan_codes<REACH, QUANT, true>(args, shared, c, class_index, v, tile, s, lane, warp, real, plan);
+        u32 count = __reduce_add_sync(ALL_LANES, (u32)__popc(real)); // a code tile must be smaller than the raw one
+        exact = plan.entry != 0 && plan.entry >= count * value_bytes;
     }
     if (exact) {
         plan.wide = false;
-        plan.entry = plan_exact<REACH, DTYPE, QUANT>(args, tile, lane);
+        plan.entry = plan_exact<REACH, DTYPE, QUANT>(args, tile, s, lane);
     }
 }
 
@@ -559,74 +561,126 @@ __device__ __forceinline__ void prepare(const CompressArgs &args, CompressShared
     __syncthreads();
 }
 
-// Claims space for a planned group, packs its tiles and writes them. All warps; values of the next group may be on their way.
-template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void write_group(const CompressArgs &args, CompressShared &shared, u64 group, u32 lane, u32 warp,
-                                            const TilePlan &plan) {
-    const u32 entry = lane < GROUP_TILES ? shared.entry[lane] : 0, size = entry & ENTRY_SIZE_MASK;
-    const u32 bytes = __reduce_add_sync(ALL_LANES, size), room = (bytes + 15) & ~15u;
-    const u32 begin = __reduce_add_sync(ALL_LANES, lane < warp ? size : 0);
-    const bool special = __any_sync(ALL_LANES, entry >> ENTRY_KIND_SHIFT);
+// The entries of a group's tiles, one in each of lanes 0 to 7; and what follows from them.
+struct GroupPlan {
+    u32 entry, bytes, room; // room: bytes, rounded up to units of 16
+    u32 begin;              // of this warp's tile
+};
+
+__device__ __forceinline__ GroupPlan group_plan(const CompressShared &shared, u32 lane, u32 warp) {
+    GroupPlan g;
+    g.entry = shared.entry[lane & 7];
+    u32 size = lane < GROUP_TILES ? g.entry & ENTRY_SIZE_MASK : 0;
+    g.bytes = __reduce_add_sync(ALL_LANES, size);
+    g.room = (g.bytes + 15) & ~15u;
+    g.begin = __reduce_add_sync(ALL_LANES, lane < warp ? size : 0);
+    return g;
+}
+
+// Where the group goes in the stream, from what was claimed; 0 if it does not fit.
+__device__ __forceinline__ u64 place_group(const CompressArgs &args, const CompressShared &shared, u32 room) {
+    u64 at = payload_start(args) + shared.offset;
+    bool fits = shared.start % 256 == 0 && shared.start <= args.capacity && at + room <= args.capacity - shared.start;
+    return fits ? at : 0;
+}
+
+// Claims space for a group of planned narrow tiles, packs them and writes them out. By all warps.
+template <int REACH>
+__device__ __forceinline__ void write_common(const CompressArgs &args, CompressShared &shared, u32 group, u32 lane, u32 warp,
+                                             const TilePlan &plan, const GroupPlan &g) {
     unsigned long long claimed = 0;
-    Totals *totals = &args.workspace->totals;
     if (threadIdx.x == 0) // the answer is used after the columns are written
-        claimed = atomicAdd(&totals->claimed, (unsigned long long)room);
+        claimed = atomicAdd(&args.workspace->totals.claimed, (unsigned long long)g.room);
     if (warp == 1)
         publish_stats(shared, args.workspace, group, lane);
-    if (plan.entry && !plan.wide && plan.entry >> ENTRY_KIND_SHIFT == KIND_CODES)
-        write_narrow<REACH>(plan, lane, shared.planes[warp], shared.columns[warp], shared.out,
-                            special ? warp * NARROW_SLOT : begin);
-    if (!special && threadIdx.x < room - bytes)
-        shared.out[bytes + threadIdx.x] = 0;
+    if (plan.entry)
+        write_narrow<REACH>(plan, lane, shared.planes[warp], shared.columns[warp], shared.out, g.begin);
+    if (threadIdx.x < g.room - g.bytes)
+        shared.out[g.bytes + threadIdx.x] = 0;
     if (threadIdx.x == 0)
         shared.offset = claimed;
     __syncthreads();
-
-    const u64 at = payload_start(args) + shared.offset;
-    if (shared.start % 256 != 0 || shared.start > args.capacity || at + room > args.capacity - shared.start)
+    const u64 at = place_group(args, shared, g.room);
+    if (at == 0)
         return;
-    u8 *stream = args.base + shared.start, *to = stream + at;
+    u8 *stream = args.base + shared.start;
     if (warp == 2)
-        write_table(stream + STREAM_HEADER_BYTES, group, at - STREAM_HEADER_BYTES - GROUP_BYTES * args.groups, entry, lane);
-    if (!special) {
-        for (u32 i = 16 * threadIdx.x; i < room; i += 16 * BLOCK_THREADS)
-            *(uint4 *)(to + i) = *(const uint4 *)(shared.out + i);
-        return;
-    }
-    if (plan.entry) {
-        TilePlan copy = plan; // its address is taken
-        write_special<REACH, DTYPE, QUANT>(args, shared, copy, group * GROUP_TILES + warp, lane, warp, to + begin);
-    }
-    u32 exact = __popc(__ballot_sync(ALL_LANES, (entry >> ENTRY_KIND_SHIFT & 3) != 0)),
-        wide = __popc(__ballot_sync(ALL_LANES, entry >> 16 & 1));
+        write_table(stream + STREAM_HEADER_BYTES, group, at - STREAM_HEADER_BYTES - GROUP_BYTES * args.groups, g.entry, lane);
+    for (u32 i = 16 * threadIdx.x; i < g.room; i += 16 * BLOCK_THREADS)
+        *(uint4 *)(stream + at + i) = *(const uint4 *)(shared.out + i);
+}
+
+// The same for a group of any tiles.
+template <int REACH, int DTYPE, int QUANT>
+__device__ __forceinline__ void write_any(const CompressArgs &args, CompressShared &shared, u32 group, u32 lane, u32 warp,
+                                          const TilePlan &plan, const GroupPlan &g) {
+    Totals *totals = &args.workspace->totals;
+    if (threadIdx.x == 0)
+        shared.offset = atomicAdd(&totals->claimed, (unsigned long long)g.room);
+    if (warp == 1)
+        publish_stats(shared, args.workspace, group, lane);
+    if (plan.entry && !plan.wide && plan.entry >> ENTRY_KIND_SHIFT == KIND_CODES)
+        write_narrow<REACH>(plan, lane, shared.planes[warp], shared.columns[warp], shared.out, warp * NARROW_SLOT);
+    u32 exact = __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES && (g.entry >> ENTRY_KIND_SHIFT & 3) != 0)),
+        wide = __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES && (g.entry >> 16 & 1)));
     if (threadIdx.x == 0 && exact)
         atomicAdd(&totals->tiles_exact, (unsigned long long)exact);
     if (threadIdx.x == 0 && wide)
         atomicAdd(&totals->tiles_wide, (unsigned long long)wide);
+    __syncthreads();
+    const u64 at = place_group(args, shared, g.room);
+    if (at == 0)
+        return;
+    u8 *stream = args.base + shared.start;
+    if (warp == 2)
+        write_table(stream + STREAM_HEADER_BYTES, group, at - STREAM_HEADER_BYTES - GROUP_BYTES * args.groups, g.entry, lane);
+    if (plan.entry)
+        write_special<REACH, DTYPE, QUANT>(args, shared, plan, group * GROUP_TILES + warp, lane, warp, stream + at + g.begin);
+    if (threadIdx.x < g.room - g.bytes)
+        stream[at + g.bytes + threadIdx.x] = 0;
 }
 
 template <int REACH, int DTYPE, int QUANT, class Observer>
 __device__ __forceinline__ void compress_groups(const CompressArgs &args, CompressShared &shared, const Observer &observe) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, groups = (u32)args.groups;
     const Geometry &g = args.geometry;
     prepare(args, shared);
-    for (u64 i = blockIdx.x; i < args.groups; i += gridDim.x) {
-        const u64 group = args.groups - 1 - i, tile = group * GROUP_TILES + warp; // the ragged end first
+    u64 left = 0;
+    u32 round = 0;
+    for (u32 group = blockIdx.x; group < groups; group += gridDim.x, round++) {
         TilePlan plan;
         plan.entry = 0;
         plan.wide = false;
-        if (tile < g.tiles) {
-            u32 p[8][4], real;
-            const TileStart s = tile_start<REACH>(g, tile);
-            load_patterns<REACH, DTYPE>(args.x, g, tile, s, lane, p, real);
-            compress_tile<REACH, DTYPE, QUANT>(args, shared, tile, lane, warp, s, p, real, plan, observe);
-        } else if (lane == 0) {
-            clear_stats(shared.stats[warp]);
+        const bool inner = group * GROUP_TILES + GROUP_TILES <= g.inner;
+        bool common = inner && compress_common<REACH, DTYPE, QUANT>(args, shared, group * GROUP_TILES + warp, lane, warp,
+                                                                    plan, observe);
+        if (lane == 0)
+            shared.entry[warp] = common ? plan.entry : ENTRY_LEFT;
+        __syncthreads();
+        const GroupPlan all = group_plan(shared, lane, warp);
+        if (__any_sync(ALL_LANES, all.entry == ENTRY_LEFT)) {
+            left |= 1ull << round;
+            __syncthreads(); // the entries have been read
+            continue;
         }
+        write_common<REACH>(args, shared, group, lane, warp, plan, all);
+    }
+    for (u32 group = blockIdx.x; left; group += gridDim.x, left >>= 1) {
+        if (!(left & 1))
+            continue;
+        const u32 tile = group * GROUP_TILES + warp;
+        TilePlan plan;
+        plan.entry = 0;
+        plan.wide = false;
+        if (tile < g.tiles)
+            compress_any<REACH, DTYPE, QUANT>(args, shared, tile, lane, warp, plan, observe);
+        else if (lane == 0)
+            clear_stats(shared.stats[warp]);
         if (lane == 0)
             shared.entry[warp] = plan.entry | (plan.wide ? 1u << 16 : 0);
         __syncthreads();
-        write_group<REACH, DTYPE, QUANT>(args, shared, group, lane, warp, plan);
+        write_any<REACH, DTYPE, QUANT>(args, shared, group, lane, warp, plan, group_plan(shared, lane, warp));
+        __syncthreads(); // shared.out has been read
     }
     if (is_last_block(&args.workspace->totals, shared))
         finish(args, shared);
@@ -637,7 +691,7 @@ __device__ __forceinline__ void compress_groups(const CompressArgs &args, Compre
 template <int REACH, int DTYPE>
 __device__ __forceinline__ void survey_group(const CompressArgs &args, CompressShared &shared) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u64 group = blockIdx.x, tile = group * GROUP_TILES + warp; // an empty tensor has a block and no group
+    const u32 group = blockIdx.x, tile = group * GROUP_TILES + warp; // an empty tensor has a block and no group
     const Geometry &g = args.geometry;
     if (tile < g.tiles) {
         u32 p[8][4], real;

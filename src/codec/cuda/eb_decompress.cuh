@@ -71,8 +71,8 @@ struct TableRow {
     u32 entries;
 };
 
-__device__ __forceinline__ TableRow read_row(const StreamView &v, u64 tile, u32 lane) {
-    const u8 *row = v.table + GROUP_BYTES * (tile / GROUP_TILES);
+__device__ __forceinline__ TableRow read_row(const StreamView &v, u32 tile, u32 lane) {
+    const u8 *row = v.table + GROUP_BYTES * (u64)(tile / GROUP_TILES);
     TableRow r;
     r.entries = __ldg((const u16 *)(row + 8) + (lane & 7));
     r.offset = __ldg((const unsigned long long *)row);
@@ -85,8 +85,8 @@ struct TileBytes {
     u32 entry;
 };
 
-__device__ __forceinline__ TileBytes find_tile(const StreamView &v, const TableRow &row, u64 tile, u32 lane) {
-    const u32 which = (u32)(tile % GROUP_TILES);
+__device__ __forceinline__ TileBytes find_tile(const StreamView &v, const TableRow &row, u32 tile, u32 lane) {
+    const u32 which = tile % GROUP_TILES;
     u32 before = __reduce_add_sync(ALL_LANES, lane < which ? row.entries & ENTRY_SIZE_MASK : 0);
     TileBytes t;
     t.entry = __shfl_sync(ALL_LANES, row.entries, which);
@@ -96,37 +96,39 @@ __device__ __forceinline__ TileBytes find_tile(const StreamView &v, const TableR
     return t;
 }
 
-// A unit that reaches over the limit.
-static __device__ __noinline__ uint4 read_cut_unit(const u8 *from, const u8 *limit) {
-    u32 words[4] = {};
-#pragma unroll
-    for (u32 b = 0; b < 16; b++)
-        if (from + b < limit)
-            words[b / 4] |= (u32)from[b] << 8 * (b % 4);
-    return make_uint4(words[0], words[1], words[2], words[3]);
+// Bytes are staged in units of 16, starting with the unit they start in. Whether all of a tile's units lie before the limit:
+__device__ __forceinline__ bool has_whole_units(const u8 *from, u32 size, const u8 *limit) {
+    return (const u8 *)((u64)(from + size + 15) & ~15ull) <= limit;
 }
 
-// Bytes are staged in units of 16, starting with the unit they start in.
-__device__ __forceinline__ uint4 read_unit(const u8 *from, const u8 *limit) {
-    return from + 16 <= limit ? __ldg((const uint4 *)from) : read_cut_unit(from, limit);
-}
-
-// This lane's first unit of a code tile, asked for before it is needed.
+// This lane's first unit of a code tile, asked for before it is needed; nothing if not all are whole.
 __device__ __forceinline__ uint4 first_unit(const StreamView &v, const TileBytes &t, u32 lane) {
     u32 skew = (u32)(u64)t.from & 15, size = t.entry & ENTRY_SIZE_MASK;
-    if (t.from && t.entry >> ENTRY_KIND_SHIFT == KIND_CODES && 16 * lane < skew + size)
-        return read_unit(t.from - skew + 16 * lane, v.payload + v.payload_bytes);
-    return make_uint4(0, 0, 0, 0);
+    uint4 unit = make_uint4(0, 0, 0, 0);
+    if (t.from && t.entry >> ENTRY_KIND_SHIFT == KIND_CODES && 16 * lane < skew + size &&
+        has_whole_units(t.from, size, v.payload + v.payload_bytes))
+        unit = __ldg((const uint4 *)(t.from - skew) + lane);
+    return unit;
 }
 
 // Puts `size` bytes into the stage, of which `unit` has this lane's first; returns where they start there.
-__device__ __forceinline__ u32 stage_tile(const u8 *from, u32 size, const u8 *limit, uint4 unit, u32 lane, u8 *stage) {
+__device__ __forceinline__ u32 stage_tile(const u8 *from, u32 size, uint4 unit, u32 lane, u8 *stage) {
     u32 skew = (u32)(u64)from & 15;
     ((uint4 *)stage)[lane] = unit;
+#pragma unroll 1
     for (u32 i = lane + 32; 16 * i < skew + size; i += 32)
-        ((uint4 *)stage)[i] = read_unit(from - skew + 16 * i, limit);
+        ((uint4 *)stage)[i] = __ldg((const uint4 *)(from - skew) + i);
     __syncwarp();
     return skew;
+}
+
+// The same byte by byte, for what lies at the very end of a slot.
+__device__ __forceinline__ u32 stage_bytes(const u8 *from, u32 size, u32 lane, u8 *stage) {
+#pragma unroll 1
+    for (u32 i = lane; i < size; i += 32)
+        stage[i] = from[i];
+    __syncwarp();
+    return 0;
 }
 
 // ---- values ----
@@ -202,7 +204,7 @@ template <int DTYPE> struct Restorer {
 
 // Fills p[a][e] with make(a, e, numbers of its channel, its index).
 template <int REACH, int DTYPE, class Make>
-__device__ __forceinline__ void restore(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ void restore(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                         u32 (&p)[8][4], Make make) {
     constexpr int WIDTH = reach_width(REACH), STEP = reach_is_last(REACH) ? 0 : 1, FIXED = REACH == REACH_LAST4 ? 4 : 1;
     const Geometry &g = restorer.args.geometry;
@@ -282,7 +284,7 @@ __device__ __forceinline__ int code_at(u32 word, int byte) {
 
 // Biased codes, this lane's columns u, as values where a thread's pieces lie.
 template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ void store_pieces(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ void store_pieces(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                              u32 (&u)[8], u32 *exchange) {
     u32 p[8][4], w[8];
     const float step = restorer.c.step, zero = __fmul_rn(-32896.0f, step);
@@ -335,7 +337,7 @@ __device__ __forceinline__ void stage_sweep(const Geometry &g, const TileStart &
 
 // Writes short rows in order of memory, so that stores fill whole sectors. False: a code that no encoder writes.
 template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ bool store_sweep(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ bool store_sweep(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                             u32 (&u)[8], u8 *bytes) {
     constexpr u32 UNITS = (1024 + 6 * SWEEP_ROW + 16) / 16;
     typedef typename Pattern<DTYPE>::Word Word;
@@ -390,7 +392,7 @@ __device__ __forceinline__ bool store_sweep(const Restorer<DTYPE> &restorer, u64
 
 // Writes long rows of any length value by value, neighbours side by side.
 template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ void store_columns(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ void store_columns(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                               u32 (&u)[8], u32 *exchange) {
     typedef typename Pattern<DTYPE>::Word Word;
     const Geometry &g = restorer.args.geometry;
@@ -425,7 +427,7 @@ __device__ __forceinline__ void store_columns(const Restorer<DTYPE> &restorer, u
 
 // Biased codes, this lane's columns u, as values to the tensor.
 template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ bool store_codes(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ bool store_codes(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                             u32 (&u)[8], u8 *stage) {
     const Geometry &g = restorer.args.geometry;
     if (reach_is_row(REACH) && g.row % 8 != 0 && g.row <= SWEEP_ROW)
@@ -440,7 +442,7 @@ __device__ __forceinline__ bool store_codes(const Restorer<DTYPE> &restorer, u64
 // ---- any tile, as patterns of the output ----
 
 template <int REACH, int DTYPE>
-__device__ __forceinline__ void narrow_patterns(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ void narrow_patterns(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                                 u32 (&u)[8], u32 *exchange, u32 (&p)[8][4]) {
     u32 w[8];
     exchange_back<REACH>(u, lane, exchange, w);
@@ -451,7 +453,7 @@ __device__ __forceinline__ void narrow_patterns(const Restorer<DTYPE> &restorer,
 
 // Codes of 16 bits, through shared memory.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ bool wide_patterns(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ bool wide_patterns(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                               u8 *stage, u32 at, u32 size, const TileHead &head, u32 *columns,
                                               u32 (&p)[8][4]) {
     u16 *codes = (u16 *)stage;
@@ -464,7 +466,7 @@ __device__ __forceinline__ bool wide_patterns(const Restorer<DTYPE> &restorer, u
 }
 
 template <int REACH, int DTYPE>
-__device__ __forceinline__ bool exact_patterns(const Restorer<DTYPE> &restorer, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ bool exact_patterns(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                                const u8 *from, u32 entry, u32 *row, u32 (&p)[8][4]) {
     const Geometry &g = restorer.args.geometry;
     const u32 kind = entry >> ENTRY_KIND_SHIFT, size = entry & ENTRY_SIZE_MASK;
@@ -488,7 +490,7 @@ __device__ __forceinline__ bool exact_patterns(const Restorer<DTYPE> &restorer, 
 struct TileSource {
     const u8 *from, *limit; // its bytes, and what lies behind the stream
     u32 entry;
-    uint4 unit;   // first_unit
+    uint4 unit;   // first_unit; not used by decode_tile
     u8 *stage;    // STAGE_BYTES of shared memory of the warp's own
     u32 *columns; // 64 words of it
 };
@@ -499,7 +501,7 @@ enum TileForm { FORM_BAD, FORM_NARROW, FORM_OTHER };
 // Decodes a tile as far as its form goes: narrow codes to u (biased), everything else to p.
 template <int REACH, int DTYPE>
 __device__ __forceinline__ TileForm decode_tile(Restorer<DTYPE> &restorer, const quantiser &q, const TileSource &source,
-                                                u64 tile, const TileStart &s, u32 lane, u32 (&u)[8], u32 (&p)[8][4]) {
+                                                u32 tile, const TileStart &s, u32 lane, u32 (&u)[8], u32 (&p)[8][4]) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     restorer.c = q.classes[0];
     if (source.entry >> ENTRY_KIND_SHIFT)
@@ -514,7 +516,7 @@ __device__ __forceinline__ TileForm decode_tile(Restorer<DTYPE> &restorer, const
     }
     if (size > LARGEST_CODE_TILE)
         return FORM_BAD;
-    u32 at = stage_tile(source.from, size, source.limit, source.unit, lane, source.stage);
+    u32 at = stage_bytes(source.from, size, lane, source.stage);
     TileHead head = tile_head(source.stage[at]);
     restorer.c = q.classes[head.class_index];
     if (restorer.c.step == 0.0f) // a class the stream does not have
@@ -530,34 +532,37 @@ __device__ __forceinline__ TileForm decode_tile(Restorer<DTYPE> &restorer, const
 
 // ---- the kernel ----
 
-// Tiles that are not narrow codes, in a function of their own: inlined, they would cost the others registers.
-template <int REACH, int DTYPE>
-__device__ __noinline__ bool restore_rare(const DecompressArgs &args, const quantiser &q, const TileSource &source, u64 tile,
-                                          u32 lane) {
+// Any tile. False: it is not valid.
+template <int REACH, int DTYPE, int HOW>
+__device__ __forceinline__ bool restore_any(const DecompressArgs &args, const quantiser &q, const TileSource &source,
+                                            u32 tile, u32 lane) {
     const TileStart s = tile_start<REACH>(args.geometry, tile);
     Restorer<DTYPE> restorer = {args, {}};
     u32 u[8], p[8][4];
-    if (decode_tile<REACH, DTYPE>(restorer, q, source, tile, s, lane, u, p) != FORM_OTHER)
-        return false;
-    store_patterns<REACH, DTYPE>(args.y, args.geometry, tile, s, lane, p);
-    return true;
+    TileForm form = decode_tile<REACH, DTYPE>(restorer, q, source, tile, s, lane, u, p);
+    if (form == FORM_NARROW)
+        narrow_patterns<REACH, DTYPE>(restorer, tile, s, lane, u, (u32 *)source.stage, p);
+    if (form != FORM_BAD)
+        store_patterns<REACH, DTYPE>(args.y, args.geometry, tile, s, lane, p);
+    return form != FORM_BAD;
 }
 
+// A tile of narrow codes without padding. False: it is not one, or it is not valid.
 template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ bool decompress_tile(const DecompressArgs &args, const quantiser &q, const TileSource &source,
-                                                u64 tile, u32 lane) {
-    const TileStart s = tile_start<REACH>(args.geometry, tile);
+__device__ __forceinline__ bool restore_common(const DecompressArgs &args, const quantiser &q, const TileSource &source,
+                                               u32 tile, u32 lane) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
-    Restorer<DTYPE> restorer = {args, {}};
     u32 u[8];
-    bool rare = source.entry >> ENTRY_KIND_SHIFT || size > LARGEST_CODE_TILE;
-    restorer.c = q.classes[0];
-    if (!rare && size) {
-        u32 at = stage_tile(source.from, size, source.limit, source.unit, lane, source.stage);
+    if (source.from == NULL || source.entry >> ENTRY_KIND_SHIFT || size > LARGEST_CODE_TILE ||
+        tile >= args.geometry.inner || !has_whole_units(source.from, size, source.limit))
+        return false;
+    Restorer<DTYPE> restorer = {args, q.classes[0]};
+    if (size) {
+        u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
         TileHead head = tile_head(source.stage[at]);
         restorer.c = q.classes[head.class_index];
-        rare = restorer.c.wide || restorer.c.step == 0.0f;
-        if (!rare && !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
+        if (restorer.c.wide || restorer.c.step == 0.0f ||
+            !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
             return false;
         __syncwarp(); // the stage has been read
     } else { // zeros, whether the stream has a class 0 or not
@@ -565,11 +570,7 @@ __device__ __forceinline__ bool decompress_tile(const DecompressArgs &args, cons
         for (int m = 0; m < 8; m++)
             u[m] = SIGN_BITS;
     }
-    if (rare) {
-        TileSource copy = source; // its address is taken
-        return restore_rare<REACH, DTYPE>(args, q, copy, tile, lane);
-    }
-    return store_codes<REACH, DTYPE, HOW>(restorer, tile, s, lane, u, source.stage);
+    return store_codes<REACH, DTYPE, HOW>(restorer, tile, tile_start<REACH>(args.geometry, tile), lane, u, source.stage);
 }
 
 // What every block finds out first. False: nothing can be decoded, and the status word says why.
@@ -591,22 +592,23 @@ __device__ __forceinline__ bool open_stream(const DecompressArgs &args, Decompre
     return shared.status == COMET_OK;
 }
 
-// Calls decode(tile, source) for every tile of this warp. The next tile's bytes, and the row of the table of the one after it,
-// are asked for before a tile is decoded.
+// Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS at most).
+// The next tile's bytes, and the row of the table of the one after it, are asked for before a tile is decoded.
 template <class Decode>
-__device__ __forceinline__ void for_tiles(const DecompressArgs &args, DecompressShared &shared, const StreamView &view,
+__device__ __forceinline__ u64 for_tiles(const DecompressArgs &args, DecompressShared &shared, const StreamView &view,
                                           Decode decode) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u64 tiles = args.geometry.tiles, stride = (u64)gridDim.x * GROUP_TILES;
-    u64 tile = (u64)blockIdx.x * GROUP_TILES + warp;
+    const u32 tiles = args.geometry.tiles, stride = gridDim.x * GROUP_TILES;
+    u32 tile = blockIdx.x * GROUP_TILES + warp;
+    u64 left = 0, bit = 1;
     if (tile >= tiles)
-        return;
+        return left;
     TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
     uint4 unit = first_unit(view, bytes, lane);
     TableRow row = {};
     if (tile + stride < tiles)
         row = read_row(view, tile + stride, lane);
-    for (; tile < tiles; tile += stride) {
+    for (; tile < tiles; tile += stride, bit <<= 1) {
         const TileSource source = {bytes.from, view.payload + view.payload_bytes, bytes.entry, unit, shared.stage[warp],
                                    shared.columns[warp]};
         if (tile + stride < tiles) {
@@ -615,19 +617,34 @@ __device__ __forceinline__ void for_tiles(const DecompressArgs &args, Decompress
             if (tile + 2 * stride < tiles)
                 row = read_row(view, tile + 2 * stride, lane);
         }
-        if (!(source.from && decode(tile, source)) && lane == 0)
+        if (!decode(tile, source))
+            left |= bit;
+        __syncwarp(); // the stage is used again
+    }
+    return left;
+}
+
+// As in compressing, tiles that are not common ones wait for a loop of their own.
+template <int REACH, int DTYPE, int HOW>
+__device__ __forceinline__ void decompress_groups(const DecompressArgs &args, DecompressShared &shared) {
+    const u32 lane = threadIdx.x & 31;
+    StreamView view;
+    if (!open_stream(args, shared, view))
+        return;
+    u64 left = for_tiles(args, shared, view, [&](u32 tile, const TileSource &source) {
+        return restore_common<REACH, DTYPE, HOW>(args, shared.q, source, tile, lane);
+    });
+    const u32 warp = threadIdx.x >> 5;
+    for (u32 tile = blockIdx.x * GROUP_TILES + warp; left; tile += gridDim.x * GROUP_TILES, left >>= 1) {
+        if (!(left & 1))
+            continue;
+        TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
+        TileSource source = {bytes.from,          view.payload + view.payload_bytes, bytes.entry, {},
+                             shared.stage[warp], shared.columns[warp]};
+        if (!(bytes.from && restore_any<REACH, DTYPE, HOW>(args, shared.q, source, tile, lane)) && lane == 0)
             *args.status = COMET_ERROR_CORRUPT;
         __syncwarp(); // the stage is used again
     }
-}
-
-template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ void decompress_groups(const DecompressArgs &args, DecompressShared &shared) {
-    StreamView view;
-    if (open_stream(args, shared, view))
-        for_tiles(args, shared, view, [&](u64 tile, const TileSource &source) {
-            return decompress_tile<REACH, DTYPE, HOW>(args, shared.q, source, tile, threadIdx.x & 31);
-        });
 }
 
 template <int REACH, int DTYPE, int HOW>

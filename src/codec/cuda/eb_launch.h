@@ -48,4 +48,10 @@ static inline u64 eb_resident_blocks(int each) {
     return (u64)multiprocessors * (u64)each;
 }
 
+// The blocks of a launch: as many as run at once, more where a block would have more than MOST_ROUNDS groups.
+static inline dim3 eb_grid_of(u64 groups, int each) {
+    u64 resident = eb_resident_blocks(each), least = (groups + MOST_ROUNDS - 1) / MOST_ROUNDS;
+    return eb_blocks(groups, resident > least ? resident : least);
+}
+
 #endif

@@ -76,9 +76,9 @@ __device__ __forceinline__ void put_plane(u32 w, u32 slot, u32 lane, u32 *planes
 // ---- narrow: plan ----
 
 // Both ways of folding the residuals of biased codes u, and which one the format takes.
-template <int REACH>
-__device__ __forceinline__ bool fold_residuals(const Geometry &g, u64 tile, const TileStart &s, u32 lane,
-                                               const u32 (&u)[8], u32 (&w)[8], u32 &any) {
+template <int REACH, bool PADDED>
+__device__ __forceinline__ bool fold_residuals(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
+                                               u32 (&w)[8], u32 &any) {
     constexpr bool CHAINED = !reach_is_last(REACH);
     u32 direct[8], predicted[8], previous = u[0], any_direct = 0, any_predicted = 0;
     if (CHAINED) {
@@ -88,7 +88,7 @@ __device__ __forceinline__ bool fold_residuals(const Geometry &g, u64 tile, cons
 #pragma unroll
     for (int m = 0; m < 8; m++) // the row above; above row 0 the column to the left
         predicted[m] = subtract_bytes(u[m], permute<0x2104>(u[m], m ? u[m - 1] : previous));
-    if (tile >= g.inner) // the residual of padding is 0
+    if (PADDED) // the residual of padding is 0
 #pragma unroll
         for (int m = 0; m < 8; m++)
             predicted[m] &= real_bytes<REACH>(g, s, lane, m);
@@ -111,11 +111,11 @@ __device__ __forceinline__ bool fold_residuals(const Geometry &g, u64 tile, cons
     return predict;
 }
 
-template <int REACH>
-__device__ __forceinline__ void plan_narrow(const Geometry &g, u64 tile, const TileStart &s, u32 lane, const u32 (&u)[8],
+template <int REACH, bool PADDED>
+__device__ __forceinline__ void plan_narrow(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
                                             u32 class_index, u32 *planes, u32 *columns, TilePlan &plan) {
     u32 w[8], any;
-    bool predicted = fold_residuals<REACH>(g, tile, s, lane, u, w, any);
+    bool predicted = fold_residuals<REACH, PADDED>(g, s, lane, u, w, any);
     plan.wide = false;
     plan.entry = 0;
     if (any == 0 && !predicted && class_index == 0)
@@ -249,7 +249,7 @@ __device__ __forceinline__ void wide_columns(const WideStore &store, const u32 *
 
 // Residuals of the codes in `store` folded, both ways counted; r[k] gets the chosen ones.
 template <int REACH>
-__device__ __forceinline__ bool fold_wide_residuals(const Geometry &g, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ bool fold_wide_residuals(const Geometry &g, u32 tile, const TileStart &s, u32 lane,
                                                     const WideStore &store, u32 (&r)[4][4], u32 &first) {
     constexpr bool CHAINED = !reach_is_last(REACH);
     u32 q[4][4], d[4][4];
@@ -308,7 +308,7 @@ template <int BYTE> __device__ __forceinline__ u32 bytes_of_halves(const u32 (&r
 
 // Plans a tile whose 16-bit codes lie in `store` (0 for padding); leaves its planes there.
 template <int REACH>
-__device__ __forceinline__ void plan_wide(const Geometry &g, u64 tile, const TileStart &s, u32 lane, u32 class_index,
+__device__ __forceinline__ void plan_wide(const Geometry &g, u32 tile, const TileStart &s, u32 lane, u32 class_index,
                                           const WideStore &store, u32 *columns, TilePlan &plan) {
     u32 r[4][4], low[8], high[8], first;
     __syncwarp();

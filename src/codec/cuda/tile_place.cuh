@@ -47,8 +47,10 @@ static inline DivideLong divide_long_by(u32 divisor) {
 }
 
 struct Geometry {
-    u64 positions, tiles;
-    u64 inner; // tiles before this one hold no padding
+    u64 positions;
+    u32 tiles;
+    u32 inner; // tiles before this one hold no padding
+    u32 is_small; // columns and lanes can be counted in 31 bits
     u32 channels, row;
     u64 stride; // values from one row to the next: row * channels
     Divide by_channels, by_row;
@@ -80,8 +82,9 @@ constexpr __host__ __device__ int reach_width(int reach) {
     return reach == REACH_ROW2 ? 2 : reach == REACH_ROW1 || reach == REACH_LAST1 ? 1 : 4;
 }
 
-// Rows and channels longer than this are not reached on a device (a tile's own columns are counted in 32 bits).
-constexpr int64_t LONGEST_ROW = (1ll << 31) - 1024;
+// Rows and channels longer than this are not reached on a device (a tile's own columns are counted in 32 bits), nor are
+// more tiles.
+constexpr int64_t LONGEST_ROW = (1ll << 31) - 1024, MOST_TILES = 1ll << 31;
 
 static inline Reach reach_of(const tile_geometry *g) {
     if (g->channels > 1)
@@ -95,8 +98,9 @@ static inline Geometry device_geometry(const tile_geometry *g) {
     Geometry d = {};
     u64 whole_bands = (u64)g->positions / (4ull * (u64)g->row);
     d.positions = (u64)g->positions;
-    d.tiles = (u64)g->tiles;
-    d.inner = whole_bands * (u64)g->row / 8 * (u64)g->channels / 32;
+    d.tiles = (u32)g->tiles;
+    d.inner = (u32)(whole_bands * (u64)g->row / 8 * (u64)g->channels / 32);
+    d.is_small = g->tiles < (1 << 23);
     d.channels = (u32)g->channels;
     d.row = (u32)g->row;
     d.stride = (u64)g->row * (u64)g->channels;
@@ -116,19 +120,30 @@ struct TileStart {
     u32 channel;  // of the first lane
 };
 
-template <int REACH> __device__ __forceinline__ TileStart tile_start(const Geometry &g, u64 tile) {
+template <int REACH> __device__ __forceinline__ TileStart tile_start(const Geometry &g, u32 tile) {
     TileStart s;
-    u64 first = 256 * tile, band;
     s.channel = 0;
-    if (reach_is_last(REACH))
-        first = 8 * g.long_by_channels(32 * tile, &s.channel);
     if (REACH == REACH_FLAT) { // a band is 32 values
-        s.position = 1024 * tile;
+        s.position = 1024 * (u64)tile;
         s.column = 0;
         return s;
     }
-    band = g.long_by_row(first, &s.column);
-    s.position = 4 * band * g.row;
+    if (g.is_small) {
+        u32 first = 256 * tile;
+        if (reach_is_last(REACH)) {
+            u32 groups = g.by_channels(32 * tile);
+            s.channel = 32 * tile - groups * g.channels;
+            first = 8 * groups;
+        }
+        u32 band = g.by_row(first);
+        s.column = first - band * g.row;
+        s.position = 4 * (u64)band * g.row;
+        return s;
+    }
+    u64 first = 256 * (u64)tile;
+    if (reach_is_last(REACH))
+        first = 8 * g.long_by_channels(32 * (u64)tile, &s.channel);
+    s.position = 4 * g.long_by_row(first, &s.column) * g.row;
     return s;
 }
 
@@ -171,9 +186,9 @@ __device__ __forceinline__ u32 real_bytes(const Geometry &g, const TileStart &s,
 // For v[a][e]: the index in the tensor of v[a][0] (or of v[a][e] where they are not side by side), and how many rows a counts.
 // Calls `visit(a, e, index, position)` for every piece of reach_width values.
 template <int REACH, class Visit>
-__device__ __forceinline__ void for_pieces(const Geometry &g, u64 tile, const TileStart &s, u32 lane, Visit visit) {
+__device__ __forceinline__ void for_pieces(const Geometry &g, u32 tile, const TileStart &s, u32 lane, Visit visit) {
     if (REACH == REACH_FLAT) {
-        u64 at = 1024 * tile + 4 * lane;
+        u64 at = 1024 * (u64)tile + 4 * lane;
 #pragma unroll
         for (int j = 0; j < 8; j++)
             visit(j, 0, at + 128 * j, at + 128 * j);

@@ -133,28 +133,68 @@ __device__ __forceinline__ bool sums_fit_f32(u32 magnitude) {
     return magnitude == 0 || (magnitude >= 0x2b800000u && magnitude <= 0x53800000u); // 2^-40, 2^40
 }
 
-// A tile without padding. Only the magnitude is right if it says that a value is not finite, or that fp32 is too small for
-// the sums.
-template <int REACH> __device__ __forceinline__ void survey_plain(const float (&v)[8][4], Survey &s) {
-    float least = v[0][0], most = v[0][0], positive = 0x1p23f, negative = 0x1p23f, sum_abs, sum_squares;
+// Calls visit(v[a][e], v[a'][e']) for pairs.
+template <class Visit> __device__ __forceinline__ void for_pairs(const float (&v)[8][4], Visit visit) {
 #pragma unroll
     for (int a = 0; a < 8; a++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            least = fminf(least, v[a][e]);
-            most = max_nan(most, v[a][e]);
-            count_positive(positive, v[a][e]);
-            count_positive(negative, -v[a][e]);
-        }
-    s.most = __reduce_max_sync(ALL_LANES, ordered(most));
-    s.least = __reduce_min_sync(ALL_LANES, ordered(least));
+        for (int e = 0; e < 4; e += 2)
+            visit(v[a][e], v[a][e + 1]);
+}
+
+// The range of a tile, from two orders of bit patterns that the machine compares three at a time: as signed integers the
+// greatest is the greatest value (if one is not negative), as unsigned ones it is the least value (if one is negative).
+struct Range {
+    int most;   // patterns, not ordered(): see survey_plain
+    u32 least;
+};
+
+__device__ __forceinline__ Range range_of(const float (&v)[8][4]) {
+    Range r = {__float_as_int(v[0][0]), __float_as_uint(v[0][0])};
+    for_pairs(v, [&](float x, float y) {
+        r.most = max3(r.most, __float_as_int(x), __float_as_int(y));
+        r.least = max3(r.least, __float_as_uint(x), __float_as_uint(y));
+    });
+    r.most = __reduce_max_sync(ALL_LANES, r.most);
+    r.least = __reduce_max_sync(ALL_LANES, r.least);
+    return r;
+}
+
+__device__ __forceinline__ u32 magnitude_of(const Range &r) {
+    return max((u32)max(r.most, 0), r.least & 0x7fffffffu);
+}
+
+// The least pattern as an unsigned integer: the least value if all are positive, the greatest if all are negative.
+__device__ __forceinline__ u32 least_pattern(const float (&v)[8][4]) {
+    u32 least = ~0u;
+    for_pairs(v, [&](float x, float y) { least = min3(least, __float_as_uint(x), __float_as_uint(y)); });
+    return __reduce_min_sync(ALL_LANES, least);
+}
+
+// Statistics of a tile without padding whose values are finite and whose sums fit fp32.
+template <int REACH> __device__ __forceinline__ void survey_plain(const float (&v)[8][4], const Range &r, Survey &s) {
+    const bool has_negative = r.least >> 31;
+    float positive = 0x1p23f, negative = 0x1p23f, sum_abs, sum_squares;
+    for_pairs(v, [&](float x, float y) {
+        count_positive(positive, x);
+        count_positive(positive, y);
+    });
+    if (has_negative)
+        for_pairs(v, [&](float x, float y) {
+            count_positive(negative, -x);
+            count_positive(negative, -y);
+        });
     u32 counts = __reduce_add_sync(ALL_LANES, (__float_as_uint(negative) & 0xffffu) + (__float_as_uint(positive) << 16));
     s.positive = counts >> 16;
     s.nonzero = s.positive + (counts & 0xffffu);
     s.nonfinite = 0;
-    u32 above = __float_as_uint(unordered(s.most)) & 0x7fffffffu,
-        below = __float_as_uint(unordered(s.least)) & 0x7fffffffu;
-    s.magnitude = above > below ? above : below;
+    u32 most = (u32)r.most, least = has_negative ? r.least : 0;
+    if (r.most < 0)
+        most = least_pattern(v);
+    else if (s.positive == 1024)
+        least = least_pattern(v);
+    s.most = ordered(__uint_as_float(most));
+    s.least = ordered(__uint_as_float(least));
     tile_sums<REACH, float>([&](int i, int e) { return v[i][e]; }, sum_abs, sum_squares);
     s.sum_abs = (double)sum_abs, s.sum_squares = (double)sum_squares;
 }

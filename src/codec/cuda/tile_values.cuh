@@ -64,23 +64,31 @@ template <int DTYPE> __device__ __forceinline__ u32 read1(const void *from) {
 
 // ---- loading ----
 
-// The patterns of this thread's values; 0 for padding, which `real` (bit 4 a + e) leaves out.
+// The patterns of this thread's values of a tile without padding.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ void load_patterns(const void *tensor, const Geometry &g, u64 tile, const TileStart &s,
-                                              u32 lane, u32 (&p)[8][4], u32 &real) {
-    typedef typename Pattern<DTYPE>::Word Word;
+__device__ __forceinline__ void load_inner(const void *tensor, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
+                                           u32 (&p)[8][4]) {
     constexpr int WIDTH = reach_width(REACH);
-    const Word *x = (const Word *)tensor;
+    const typename Pattern<DTYPE>::Word *x = (const typename Pattern<DTYPE>::Word *)tensor;
+    for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64) {
+        if (WIDTH == 4)
+            read4<DTYPE>(x + index, p[a]);
+        else if (WIDTH == 2)
+            read2<DTYPE>(x + index, p[a] + e);
+        else
+            p[a][e] = read1<DTYPE>(x + index);
+    });
+}
+
+// Of any tile; 0 for padding, which `real` (bit 4 a + e) leaves out.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void load_patterns(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
+                                              u32 lane, u32 (&p)[8][4], u32 &real) {
+    const typename Pattern<DTYPE>::Word *x = (const typename Pattern<DTYPE>::Word *)tensor;
+    constexpr int WIDTH = reach_width(REACH);
+    real = ~0u;
     if (tile < g.inner) {
-        real = ~0u;
-        for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64) {
-            if (WIDTH == 4)
-                read4<DTYPE>(x + index, p[a]);
-            else if (WIDTH == 2)
-                read2<DTYPE>(x + index, p[a] + e);
-            else
-                p[a][e] = read1<DTYPE>(x + index);
-        });
+        load_inner<REACH, DTYPE>(tensor, g, tile, s, lane, p);
         return;
     }
     real = 0;
@@ -114,7 +122,7 @@ template <int DTYPE> __device__ __forceinline__ void write2(void *to, const u32 
 
 // Writes this thread's values but for padding.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ void store_patterns(void *tensor, const Geometry &g, u64 tile, const TileStart &s, u32 lane,
+__device__ __forceinline__ void store_patterns(void *tensor, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
                                                const u32 (&p)[8][4]) {
     typedef typename Pattern<DTYPE>::Word Word;
     constexpr int WIDTH = reach_width(REACH);
