@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BUILD = cmake --preset $(1) $(2) && cmake --build --preset $(1) --parallel $(JOBS)
 CTEST = ctest --preset $(1) --parallel $(JOBS)
 
-.PHONY: all demo test asan debug fuzz coverage aarch64 format install clean help setup
+.PHONY: all demo test gpu-test asan debug fuzz coverage aarch64 format install clean help setup
 .DEFAULT_GOAL := all
 
 all: setup ## build the release preset: build/release/comet, build/release/lib/libcomet.so
@@ -24,7 +24,12 @@ test: setup ## build and run all tests: release with warnings as errors, then wi
 	@start=$$(date +%s) && \
 	$(call BUILD,release,-DCOMET_WERROR=ON) && $(call CTEST,release) && \
 	$(call BUILD,asan,-DCOMET_WERROR=ON) && $(call CTEST,asan) && \
-	echo "make test: everything passed, release and asan, in $$(($$(date +%s) - start)) s"
+	echo "make test: everything passed, release and asan, in $$(($$(date +%s) - start)) s" && \
+	if gpu=$$(build/release/tests/gpu_state); then echo "make test: GPU tests ran on $$gpu"; \
+	else echo "make test: GPU tests ran emulated on the CPU only: $$gpu"; fi
+
+gpu-test: setup ## build, run what needs a GPU, then under compute-sanitizer; fails where there is none
+	@$(call BUILD,release) && scripts/gpu_test.sh build/release
 
 asan: setup ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run the tests
 	@$(call BUILD,asan) && $(call CTEST,asan)
@@ -55,7 +60,7 @@ clean: ## remove build/
 	@rm -rf build
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 
 setup:
 	@scripts/setup.sh

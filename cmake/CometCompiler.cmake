@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The compiler, and the flags that all of Comet's own code is built with.
+# C is the language of the library; C++ is for tests (tests/emulation.cmake), CUDA has a file of its own.
 # Targets get them by linking comet_flags, privately: nothing of this reaches an installed target.
 
 include(CheckCCompilerFlag)
@@ -23,38 +24,50 @@ set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 # Streams are the same on every machine, so arithmetic is as written: no contraction to fma, nothing like -ffast-math.
-target_compile_options(comet_flags INTERFACE -ffp-contract=off)
-target_compile_definitions(comet_flags INTERFACE _POSIX_C_SOURCE=200809L)
+target_compile_options(comet_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
+target_compile_definitions(comet_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:_POSIX_C_SOURCE=200809L>)
 
 set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG" CACHE STRING "Flags of the Release build")
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
 
-target_compile_options(comet_flags INTERFACE
+set(comet_c_warnings
   -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wvla -Wformat=2 -Wno-format-nonliteral -Wimplicit-fallthrough
   -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition
   -Wwrite-strings -Wpointer-arith
-  -Wconversion -Wno-sign-conversion # what may change a value is written as a cast
-  $<$<C_COMPILER_ID:GNU>:-Wdouble-promotion>) # clang means NAN and INFINITY too
-if(COMET_WERROR)
-  target_compile_options(comet_flags INTERFACE -Werror)
+  -Wconversion -Wno-sign-conversion) # what may change a value is written as a cast
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  list(APPEND comet_c_warnings -Wdouble-promotion) # clang means NAN and INFINITY too
 endif()
+# C++ is kernels: they include C headers with initializers that name some members, and have pragmas for another compiler.
+set(comet_cxx_warnings -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas)
+if(COMET_WERROR)
+  list(APPEND comet_c_warnings -Werror)
+  list(APPEND comet_cxx_warnings -Werror)
+endif()
+target_compile_options(comet_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:C>:${comet_c_warnings}>" "$<$<COMPILE_LANGUAGE:CXX>:${comet_cxx_warnings}>")
 
 if(COMET_SANITIZE)
   # Everything linked into one program must agree on these, so they are global.
-  add_compile_options(-fsanitize=${COMET_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  set(comet_sanitize -fsanitize=${COMET_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${comet_sanitize}>")
   add_link_options(-fsanitize=${COMET_SANITIZE})
 endif()
 if(COMET_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "COMET_FUZZ needs clang (libFuzzer). On Debian: apt-get install clang")
   endif()
-  add_compile_options(-fsanitize=fuzzer-no-link) # the fuzz programs themselves link with -fsanitize=fuzzer
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>) # the fuzz programs themselves link with -fsanitize=fuzzer
 endif()
 if(COMET_COVERAGE)
-  add_compile_options(--coverage -fprofile-update=atomic)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:--coverage;-fprofile-update=atomic>")
   add_link_options(--coverage)
 endif()
 
@@ -71,22 +84,5 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     target_compile_definitions(comet_flags INTERFACE COMET_X86_64=1)
   else()
     message(WARNING "${CMAKE_C_COMPILER} does not know ${comet_avx512_joined}: only the reference code is built")
-  endif()
-endif()
-
-# CUDA: only detected so far. COMET_HAVE_CUDA says whether device code can be built.
-set(COMET_HAVE_CUDA OFF)
-if(NOT COMET_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "COMET_CUDA is AUTO, ON or OFF, not ${COMET_CUDA}")
-elseif(NOT COMET_CUDA STREQUAL "OFF")
-  include(CheckLanguage)
-  check_language(CUDA)
-  if(CMAKE_CUDA_COMPILER)
-    set(COMET_HAVE_CUDA ON)
-    message(STATUS "CUDA compiler: ${CMAKE_CUDA_COMPILER} (nothing is built with it yet)")
-  elseif(COMET_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "COMET_CUDA=ON, but there is no CUDA compiler. Put nvcc on PATH or set CUDACXX")
-  else()
-    message(STATUS "CUDA compiler: none (the CPU library does not need one)")
   endif()
 endif()

@@ -44,6 +44,15 @@ if(COMET_BUILD_COMMAND)
 endif()
 
 if(COMET_BUILD_TESTS)
+  if(NOT COMET_FUZZ)
+    include(CheckLanguage)
+    check_language(CXX)
+    if(NOT CMAKE_CXX_COMPILER)
+      message(FATAL_ERROR "No C++ compiler found (tests that run kernels on the CPU). On Debian: apt-get install g++. "
+        "To build without tests: -DCOMET_BUILD_TESTS=OFF")
+    endif()
+    enable_language(CXX)
+  endif()
   find_package(Cmocka 1.1.5 MODULE)
   if(NOT Cmocka_FOUND)
     message(FATAL_ERROR "cmocka 1.1.5 or later not found (unit tests). On Debian: apt-get install libcmocka-dev. "

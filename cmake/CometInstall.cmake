@@ -22,6 +22,11 @@ install(FILES ${PROJECT_BINARY_DIR}/comet-config.cmake ${PROJECT_BINARY_DIR}/com
 # The .pc file finds its prefix from where it lies, so that an installation may be moved.
 file(RELATIVE_PATH comet_pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" comet_pc_prefix "${comet_pc_prefix}")
+set(comet_pc_cuda "")
+if(COMET_HAVE_CUDA)
+  cmake_path(GET CUDA_cudart_static_LIBRARY PARENT_PATH comet_cudart_dir)
+  set(comet_pc_cuda "-L${comet_cudart_dir} -lcudart_static -ldl -lrt ")
+endif()
 configure_file(cmake/comet.pc.in comet.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/comet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# 64-bit Arm with Debian's cross compiler (gcc-aarch64-linux-gnu); programs run under qemu-user.
+# 64-bit Arm with Debian's cross compilers (gcc- and g++-aarch64-linux-gnu); programs run under qemu-user.
 # zlib, cmocka and DLPack for Arm come from build/aarch64-dependencies (scripts/aarch64_dependencies.sh).
 
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 
 get_filename_component(comet_arm_root "${CMAKE_CURRENT_LIST_DIR}/../build/aarch64-dependencies" ABSOLUTE)

@@ -5,12 +5,14 @@
 
 #include "check.h"
 #include "coder.h"
+#include "json.h"
 #include "tensors.h"
 
 enum { BENCH_MAX = 32 }; /* of each list */
 
 /* Every tensor in every layout and dtype, with every coder, at every bound (those without a bound: once). */
 typedef struct bench_plan {
+    comet_device device;
     tensor_list data;
     coder_spec coders[BENCH_MAX];
     double errors[BENCH_MAX]; /* bounds, relative to the rms of the non-zeros */
@@ -18,6 +20,8 @@ typedef struct bench_plan {
     comet_dtype dtypes[BENCH_MAX];
     int coder_count, error_count;
     int layout_count, dtype_count; /* 0: as the tensor is */
+    double sizes[BENCH_MAX];       /* CUDA: MiB that a tensor is cut or repeated to; 0: as it is */
+    int size_count;
     comet_isa isa;
     comet_threads *threads;
     int runs;           /* medians of so many */
@@ -55,6 +59,12 @@ typedef struct bench_results {
 int bench_run(const bench_plan *plan, void (*show)(const bench_result *result), bench_results *results);
 void bench_results_free(bench_results *results);
 
+/* How many of the plan's bounds a coder is measured at. */
+int bench_errors_of(const bench_plan *plan, const coder_spec *spec);
+
+/* The tensor in the layout and dtype asked for, in memory of its own. */
+int bench_variant(const named_tensor *item, comet_layout layout, comet_dtype dtype, array *variant);
+
 typedef struct bench_room {
     buffer input, output, stream; /* kept from one measurement to the next */
 } bench_room;
@@ -91,5 +101,15 @@ void bench_print_head(void);
 void bench_print_result(const bench_result *result);
 void bench_print_summary(const bench_summary *summary);
 void bench_print_json(const bench_plan *plan, const bench_results *results, const bench_summary *summary);
+
+/* Parts of tables: a number, or a dash where there is none; "eb+mask". */
+void bench_print_number(int width, int precision, double value);
+void bench_print_count(int width, int promised, int64_t value);
+const char *bench_label(const bench_result *result, char *label, size_t capacity);
+
+/* Parts of JSON objects: what a result is of; all its fields; a count that is null where nothing was promised. */
+void bench_json_key(json *j, const bench_result *result);
+void bench_json_result(json *j, const bench_result *result);
+void bench_json_count(json *j, const char *key, int promised, int64_t value);
 
 #endif

@@ -8,23 +8,23 @@
 #include "parse.h"
 #include "text.h"
 
-/* A number, or a dash where there is none. */
-static void print_fixed(int width, int precision, double value) {
+void bench_print_number(int width, int precision, double value) {
     if (isnan(value))
         printf(" %*s", width, "-");
     else
         printf(" %*.*f", width, precision, value);
 }
 
-static void print_count(int width, int promised, int64_t value) {
+void bench_print_count(int width, int promised, int64_t value) {
     if (promised)
         printf(" %*lld", width, (long long)value);
     else
         printf(" %*s", width, "-");
 }
 
-static void label_of(const bench_result *r, char *label, size_t capacity) {
+const char *bench_label(const bench_result *r, char *label, size_t capacity) {
     snprintf(label, capacity, "%s%s", r->coder->label, r->coder->params.keep_mask ? "+mask" : "");
+    return label;
 }
 
 static void print_head_line(const char *first, int first_width) {
@@ -35,21 +35,21 @@ static void print_head_line(const char *first, int first_width) {
 
 static void print_key(const bench_result *r, double ratio) {
     char label[32];
-    label_of(r, label, sizeof label);
-    printf(" %-8s %-6s %-5s", label, layout_name(r->tensor.layout), dtype_option(r->tensor.dtype));
+    printf(" %-8s %-6s %-5s", bench_label(r, label, sizeof label), layout_name(r->tensor.layout),
+           dtype_option(r->tensor.dtype));
     if (isnan(r->error_rel))
         printf(" %5s", "-");
     else
         printf(" %5g", r->error_rel);
-    print_fixed(8, 2, ratio);
+    bench_print_number(8, 2, ratio);
 }
 
 static void print_speeds(const bench_speed *one, const bench_speed *all) {
-    print_fixed(7, 2, one->compress);
-    print_fixed(7, 2, one->decompress);
-    print_fixed(7, 2, one->copy);
-    print_fixed(8, 2, all->compress);
-    print_fixed(8, 2, all->decompress);
+    bench_print_number(7, 2, one->compress);
+    bench_print_number(7, 2, one->decompress);
+    bench_print_number(7, 2, one->copy);
+    bench_print_number(8, 2, all->compress);
+    bench_print_number(8, 2, all->decompress);
     printf("\n");
 }
 
@@ -61,10 +61,10 @@ void bench_print_result(const bench_result *r) {
     char name[256];
     printf("%-40.40s", text_printable(r->name, name, sizeof name));
     print_key(r, (double)r->bytes_raw / (double)r->bytes_stored);
-    print_fixed(9, 4, r->check.max_error_over_bound);
-    print_fixed(7, 4, r->check.rms_error);
-    print_count(6, r->coder->promise != CHECK_NOTHING, r->check.violations + r->check.mask_broken);
-    print_count(6, 1, r->check.zeros_broken);
+    bench_print_number(9, 4, r->check.max_error_over_bound);
+    bench_print_number(7, 4, r->check.rms_error);
+    bench_print_count(6, r->coder->promise != CHECK_NOTHING, r->check.violations + r->check.mask_broken);
+    bench_print_count(6, 1, r->check.zeros_broken);
     print_speeds(&r->one, &r->all);
     fflush(stdout);
 }
@@ -74,16 +74,16 @@ static void print_group(const bench_group *g) {
     snprintf(tensors, sizeof tensors, "%d tensors", g->tensors);
     printf("%-12s", tensors);
     print_key(g->example, g->ratio);
-    print_fixed(9, 4, g->max_error_over_bound);
-    print_fixed(7, 4, g->rms_error);
-    print_count(6, g->example->coder->promise != CHECK_NOTHING, g->violations + g->mask_broken);
-    print_count(6, 1, g->zeros_broken);
+    bench_print_number(9, 4, g->max_error_over_bound);
+    bench_print_number(7, 4, g->rms_error);
+    bench_print_count(6, g->example->coder->promise != CHECK_NOTHING, g->violations + g->mask_broken);
+    bench_print_count(6, 1, g->zeros_broken);
     print_speeds(&g->one, &g->all);
 }
 
 static void print_relative(const bench_group *g) {
     char label[32], bound[24] = "";
-    label_of(g->example, label, sizeof label);
+    bench_label(g->example, label, sizeof label);
     if (!isnan(g->example->error_rel))
         snprintf(bound, sizeof bound, " at %g", g->example->error_rel);
     printf("  %s%s, %s, %s: compress %.2f x, decompress %.2f x memcpy", label, bound,

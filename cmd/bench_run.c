@@ -6,9 +6,7 @@
 #include "bench.h"
 #include "command.h"
 #include "message.h"
-#include "parse.h"
 #include "progress.h"
-#include "values.h"
 
 typedef struct bench_state {
     const bench_plan *plan;
@@ -18,15 +16,11 @@ typedef struct bench_state {
     progress progress;
 } bench_state;
 
-static int errors_of(const bench_plan *plan, const coder_spec *spec) {
-    return spec->promise == CHECK_BOUNDED ? plan->error_count : 1;
-}
-
 static size_t count_cases(const bench_plan *plan) {
     size_t cases = 0, layouts = plan->layout_count ? (size_t)plan->layout_count : 1;
     size_t dtypes = plan->dtype_count ? (size_t)plan->dtype_count : 1;
     for (int i = 0; i < plan->coder_count; i++)
-        cases += (size_t)errors_of(plan, &plan->coders[i]);
+        cases += (size_t)bench_errors_of(plan, &plan->coders[i]);
     return cases * plan->data.count * layouts * dtypes;
 }
 
@@ -77,7 +71,7 @@ static int run_case(bench_state *s, const char *name, const comet_tensor *tensor
 static int run_coders(bench_state *s, const char *name, const comet_tensor *tensor) {
     for (int i = 0; i < s->plan->coder_count; i++) {
         const coder_spec *spec = &s->plan->coders[i];
-        for (int e = 0; e < errors_of(s->plan, spec); e++) {
+        for (int e = 0; e < bench_errors_of(s->plan, spec); e++) {
             double error = spec->promise == CHECK_BOUNDED ? s->plan->errors[e] : (double)NAN;
             if (run_case(s, name, tensor, spec, error) != DONE)
                 return FAILED;
@@ -86,42 +80,9 @@ static int run_coders(bench_state *s, const char *name, const comet_tensor *tens
     return DONE;
 }
 
-/* The view of a tensor in another layout: NCHW and NHWC are permutations of each other, flat is a name. */
-static int view_in_layout(const named_tensor *item, comet_layout layout, comet_tensor *view) {
-    *view = item->array.tensor;
-    int from_nchw = view->layout == COMET_NCHW && layout == COMET_NHWC;
-    int from_nhwc = view->layout == COMET_NHWC && layout == COMET_NCHW;
-    if (layout != COMET_FLAT && view->ndim != 4)
-        return fail("'%s' has %d dimensions; %s needs 4", item->name, (int)view->ndim, layout_name(layout));
-    static const int to_nhwc[] = {0, 2, 3, 1}, to_nchw[] = {0, 3, 1, 2};
-    for (int d = 0; d < 4 && (from_nchw || from_nhwc); d++) {
-        int source = from_nchw ? to_nhwc[d] : to_nchw[d];
-        view->shape[d] = item->array.tensor.shape[source];
-        view->strides[d] = item->array.tensor.strides[source];
-    }
-    view->layout = layout;
-    return DONE;
-}
-
-/* The tensor in the layout and dtype asked for, in memory of its own. */
-static int make_variant(const named_tensor *item, comet_layout layout, comet_dtype dtype, array *variant) {
-    comet_tensor view;
-    array packed;
-    if (view_in_layout(item, layout, &view) != DONE)
-        return FAILED;
-    if (array_new(&packed, view.dtype, layout, view.ndim, view.shape) != DONE)
-        return FAILED;
-    values_pack(&view, packed.tensor.data);
-    int answer = array_new(variant, dtype, layout, view.ndim, view.shape);
-    if (answer == DONE)
-        values_convert(view.dtype, packed.tensor.data, dtype, variant->tensor.data, comet_tensor_count(&view));
-    array_give(&packed);
-    return answer;
-}
-
 static int run_variant(bench_state *s, const named_tensor *item, comet_layout layout, comet_dtype dtype) {
     array variant;
-    if (make_variant(item, layout, dtype, &variant) != DONE)
+    if (bench_variant(item, layout, dtype, &variant) != DONE)
         return FAILED;
     int answer = run_coders(s, item->name, &variant.tensor);
     array_give(&variant);

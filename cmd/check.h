@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "comet/tensor.h"
+#include "comet/threads.h"
 
 typedef enum check_kind {
     CHECK_EXACT,   /* every bit must come back */
@@ -36,5 +37,8 @@ typedef struct check_report {
 } check_report;
 
 void check_round_trip(const check_task *task, check_report *report);
+
+/* The same with an input of `period` values (> 0) that is repeated, or cut, to as many as the output has. */
+void check_repeated(const check_task *task, int64_t period, comet_threads *threads, check_report *report);
 
 #endif

@@ -80,11 +80,20 @@ int tensors_load(tensor_list *list, const char *path) {
     return answer;
 }
 
+static void free_item(named_tensor *item) {
+    free(item->name);
+    array_give(&item->array);
+}
+
+void tensors_remove(tensor_list *list, size_t index) {
+    free_item(&list->items[index]);
+    list->count--;
+    memmove(&list->items[index], &list->items[index + 1], (list->count - index) * sizeof *list->items);
+}
+
 void tensors_free(tensor_list *list) {
-    for (size_t i = 0; i < list->count; i++) {
-        free(list->items[i].name);
-        array_give(&list->items[i].array);
-    }
+    for (size_t i = 0; i < list->count; i++)
+        free_item(&list->items[i]);
     free(list->items);
     *list = (tensor_list){0};
 }

@@ -22,6 +22,9 @@ int tensors_add(tensor_list *list, const char *name, comet_dtype dtype, comet_la
 /* All tensors of a .npy or .npz file; their names are the file's, and the member's behind a slash. */
 int tensors_load(tensor_list *list, const char *path);
 
+/* Those behind it move up. */
+void tensors_remove(tensor_list *list, size_t index);
+
 void tensors_free(tensor_list *list);
 
 #endif

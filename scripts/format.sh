@@ -15,5 +15,6 @@ done
 
 how=(-i)
 [ "${1:-}" = --check ] && how=(--dry-run -Werror --ferror-limit=1)
-find . -path ./build -prune -o -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
+find . -path ./build -prune -o -type f \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cu' -o \
+    -name '*.cuh' \) -print0 |
     xargs -0 "$clang_format" "${how[@]}"

@@ -18,7 +18,7 @@ required=(
     'header:dlpack/dlpack.h libdlpack-dev tensors of other frameworks'
     'header:cmocka.h      libcmocka-dev unit tests'
     'command:python3      python3       tests of the command'
-    'command:g++          g++           tests that the headers compile as C++'
+    'command:g++          g++           tests: headers as C++, kernels on the CPU'
 )
 optional=(
     'header:zfp.h         libzfp-dev    zfp, measured beside Comet by comet bench'
@@ -33,6 +33,7 @@ fuzz)
 format) required+=('command:clang-format clang-format formats the code') ;;
 aarch64)
     required+=('command:aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu compiles for 64-bit Arm'
+        'command:aarch64-linux-gnu-g++ g++-aarch64-linux-gnu compiles kernels for the tests'
         'command:qemu-aarch64 qemu-user runs the tests on this machine')
     ;;
 *)

@@ -193,6 +193,17 @@ COMET_API comet_status comet_codec_compress(const comet_tensor *tensor, const co
 COMET_API comet_status comet_codec_decompress(const void *stream, size_t bytes, const comet_codec_grid *grid,
                                               const comet_codec_exec *exec, const comet_tensor *tensor);
 
+/*
+ * Writes the serialised form of a stream in host memory: the bytes that comet_codec_compress would have written. A stream
+ * copied from a device is as valid, but its pieces may lie in any order with gaps (docs/format.md, 'Table').
+ * `checksum` is 1 (with one) or 0 (without), whatever the stream has; one that it has is verified. `bytes` may be more
+ * than the stream's. A `capacity` of the stream's own bytes is enough, unless pieces overlap, which no encoder does
+ * (COMET_ERROR_CAPACITY). `out` must not overlap `stream`. A hostile stream is an error, never a crash; the payload is
+ * moved, not decoded: what is wrong inside a tile is left for decompressing to find.
+ */
+COMET_API comet_status comet_codec_serialise(const void *stream, size_t bytes, int32_t checksum, void *out,
+                                             size_t capacity, size_t *out_bytes);
+
 /* Reads and checks the header and the table, not the payload. `bytes` may be more than the stream's. */
 COMET_API comet_status comet_codec_inspect(const void *stream, size_t bytes, comet_codec_info *info);
 

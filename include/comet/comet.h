@@ -4,7 +4,9 @@
 #define COMET_COMET_H
 
 #include "comet/allocator.h"
+#include "comet/arena.h"
 #include "comet/codec.h"
+#include "comet/cuda.h"
 #include "comet/status.h"
 #include "comet/tensor.h"
 #include "comet/threads.h"

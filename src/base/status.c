@@ -21,6 +21,12 @@ const char *comet_status_string(comet_status status) {
         return "checksum of the stream does not match";
     case COMET_ERROR_MISMATCH:
         return "stream does not fit the tensor or the parameters";
+    case COMET_ERROR_NO_DEVICE:
+        return "no CUDA device";
+    case COMET_ERROR_DRIVER:
+        return "driver too old for this library's CUDA runtime";
+    case COMET_ERROR_DEVICE:
+        return "a CUDA call, or earlier work on the device, failed";
     }
     return "unknown status";
 }

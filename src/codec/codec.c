@@ -1,104 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public calls: arguments checked, workspace found, header written or read, the body left to the codec. */
+/* The public calls on the CPU: arguments checked, workspace found, header written or read, the body left to the codec. */
 #include "comet/codec.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/bits.h"
 #include "base/fp_environment.h"
 #include "base/memory.h"
 #include "base/tensor_check.h"
-#include "codec/codec_impl.h"
+#include "codec/call.h"
 #include "codec/isa.h"
 
-static const codec_vtable *const codecs[] = {
-    [COMET_CODEC_RAW] = &comet_codec_raw,   [COMET_CODEC_EB] = &comet_codec_eb,
-    [COMET_CODEC_ZVC] = &comet_codec_zvc,   [COMET_CODEC_MASK] = &comet_codec_mask,
-    [COMET_CODEC_POOL] = &comet_codec_pool, [COMET_CODEC_GROUP] = &comet_codec_group,
-    [COMET_CODEC_DCT] = &comet_codec_dct,
-};
-
-enum { CODEC_COUNT = sizeof codecs / sizeof *codecs };
-
 const char *comet_codec_name(comet_codec codec) {
-    return (unsigned)codec < CODEC_COUNT ? codecs[codec]->name : "?";
+    return (unsigned)codec < CODEC_COUNT ? comet_codecs[codec]->name : "?";
 }
 
 comet_status comet_codec_from_name(const char *name, comet_codec *codec) {
     if (!name || !codec)
         return COMET_ERROR_ARGUMENT;
     for (unsigned i = 0; i < CODEC_COUNT; i++)
-        if (strcmp(name, codecs[i]->name) == 0) {
+        if (strcmp(name, comet_codecs[i]->name) == 0) {
             *codec = (comet_codec)i;
             return COMET_OK;
         }
     return COMET_ERROR_ARGUMENT;
 }
 
-/*
- * Copies an options struct that starts with its size: an older caller's is shorter and the rest stays as `defaults`, a
- * newer caller's is longer and may only be zero there. Returns 0 if the size is nonsense or something unknown is set.
- */
-static int take_options(void *options, size_t known, const void *given, const void *defaults) {
-    memcpy(options, defaults, known);
-    if (!given)
-        return 1;
-    size_t size;
-    memcpy(&size, given, sizeof size);
-    if (size < 2 * sizeof(size_t) || size > 4096)
-        return 0;
-    for (size_t i = known; i < size; i++)
-        if (((const char *)given)[i])
-            return 0;
-    memcpy(options, given, size < known ? size : known);
-    return 1;
-}
-
-static int take_params(comet_codec_params *params, const comet_codec_params *given) {
-    static const comet_codec_params defaults = COMET_CODEC_PARAMS_INIT;
-    return given && take_options(params, sizeof *params, given, &defaults);
-}
-
-static int take_exec(comet_codec_exec *exec, const comet_codec_exec *given) {
-    static const comet_codec_exec defaults = COMET_CODEC_EXEC_INIT;
-    return take_options(exec, sizeof *exec, given, &defaults);
-}
-
 static comet_status check_params(const comet_tensor *tensor, const comet_codec_params *p) {
-    if ((unsigned)p->codec >= CODEC_COUNT || (unsigned)p->bound_kind > COMET_BOUND_RELATIVE ||
-        (unsigned)p->rounding > COMET_ROUND_STOCHASTIC)
-        return COMET_ERROR_ARGUMENT;
-    if (tensor->device.kind != COMET_CPU || p->device_bound)
+    comet_status status = comet_call_choices(p);
+    if (status != COMET_OK)
+        return status;
+    if (tensor->device.kind != COMET_CPU || p->device_bound || p->device_stats)
         return COMET_ERROR_UNSUPPORTED;
-    const codec_vtable *codec = codecs[p->codec];
+    const codec_vtable *codec = comet_codecs[p->codec];
     return codec->check ? codec->check(tensor, p) : COMET_OK;
-}
-
-/* Checks of the view that need no data pointer, for the queries. */
-static comet_status check_shape(const comet_tensor *tensor) {
-    if (!tensor)
-        return COMET_ERROR_ARGUMENT;
-    static char anything;
-    comet_tensor copy = *tensor;
-    copy.data = &anything;
-    return comet_tensor_check(&copy);
 }
 
 comet_status comet_codec_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     comet_codec_params p;
-    if (!bytes || !take_params(&p, params))
+    if (!bytes || !comet_call_params(&p, params))
         return COMET_ERROR_ARGUMENT;
-    comet_status status = check_shape(tensor);
+    comet_status status = comet_call_shape(tensor);
     if (status == COMET_OK)
         status = check_params(tensor, &p);
     if (status == COMET_OK)
-        *bytes = STREAM_HEADER_BYTES + codecs[p.codec]->body_bound(tensor, &p);
+        *bytes = STREAM_HEADER_BYTES + comet_codecs[p.codec]->body_bound(tensor, &p);
     return status;
 }
 
 static size_t workspace_of(const comet_tensor *tensor, const comet_codec_params *p, const comet_threads *threads) {
-    const codec_vtable *codec = codecs[p->codec];
+    const codec_vtable *codec = comet_codecs[p->codec];
     return codec->workspace ? codec->workspace(tensor, p, comet_threads_count(threads)) : 0;
 }
 
@@ -106,9 +57,9 @@ comet_status comet_codec_workspace(const comet_tensor *tensor, const comet_codec
                                    const comet_codec_exec *exec, size_t *bytes) {
     comet_codec_params p;
     comet_codec_exec e;
-    if (!bytes || !take_params(&p, params) || !take_exec(&e, exec))
+    if (!bytes || !comet_call_params(&p, params) || !comet_call_exec(&e, exec))
         return COMET_ERROR_ARGUMENT;
-    comet_status status = check_shape(tensor);
+    comet_status status = comet_call_shape(tensor);
     if (status == COMET_OK)
         status = check_params(tensor, &p);
     if (status == COMET_OK)
@@ -135,21 +86,11 @@ static void workspace_give(const comet_codec_exec *exec, size_t bytes, uint8_t *
         comet_memory_give(exec->allocator, workspace, bytes);
 }
 
-static void header_of(const comet_tensor *tensor, const comet_codec_params *p, stream_header *h) {
-    *h = (stream_header){.codec = p->codec,
-                         .dtype = tensor->dtype,
-                         .layout = tensor->layout,
-                         .ndim = tensor->ndim,
-                         .count = comet_tensor_count(tensor),
-                         .flags = p->checksum ? STREAM_CHECKSUM : 0};
-    memcpy(h->shape, tensor->shape, (size_t)tensor->ndim * sizeof *h->shape);
-}
-
 static comet_status compress(const comet_tensor *tensor, const comet_codec_params *params, const comet_codec_exec *exec,
                              void *stream, size_t capacity, comet_codec_result *result) {
     comet_codec_params p;
     comet_codec_exec e;
-    if (!stream || !take_params(&p, params) || !take_exec(&e, exec))
+    if (!stream || !comet_call_params(&p, params) || !comet_call_exec(&e, exec))
         return COMET_ERROR_ARGUMENT;
     comet_status status = comet_tensor_check(tensor);
     if (status == COMET_OK)
@@ -168,7 +109,7 @@ static comet_status compress(const comet_tensor *tensor, const comet_codec_param
         return status;
 
     stream_header header;
-    header_of(tensor, &p, &header);
+    comet_call_header(tensor, &p, &header);
     comet_codec_result local = {0};
     codec_compress_job job = {.tensor = tensor,
                               .params = &p,
@@ -179,7 +120,7 @@ static comet_status compress(const comet_tensor *tensor, const comet_codec_param
                               .body_capacity = capacity - STREAM_HEADER_BYTES,
                               .header = &header,
                               .result = &local};
-    status = codecs[p.codec]->compress(&job);
+    status = comet_codecs[p.codec]->compress(&job);
     workspace_give(&e, workspace_bytes, workspace);
     if (status != COMET_OK)
         return status;
@@ -199,14 +140,6 @@ comet_status comet_codec_compress(const comet_tensor *tensor, const comet_codec_
     comet_status status = compress(tensor, params, exec, stream, capacity, result);
     comet_fp_leave(&callers);
     return status;
-}
-
-/* What the header and the size of the body alone can tell. */
-static comet_status check_stream(const stream_header *h) {
-    const codec_vtable *codec = codecs[h->codec];
-    comet_tensor tensor = {.dtype = h->dtype, .layout = h->layout, .ndim = h->ndim};
-    memcpy(tensor.shape, h->shape, sizeof tensor.shape);
-    return codec->check_stream ? codec->check_stream(h, &tensor) : COMET_OK;
 }
 
 static comet_status check_fit(const stream_header *h, const comet_codec_grid *grid, const comet_tensor *tensor) {
@@ -229,7 +162,7 @@ static comet_status check_fit(const stream_header *h, const comet_codec_grid *gr
 static comet_status decompress(const void *stream, size_t bytes, const comet_codec_grid *grid,
                                const comet_codec_exec *exec, const comet_tensor *tensor) {
     comet_codec_exec e;
-    if (!stream || !take_exec(&e, exec))
+    if (!stream || !comet_call_exec(&e, exec))
         return COMET_ERROR_ARGUMENT;
     comet_status status = comet_tensor_check(tensor);
     comet_isa isa = COMET_ISA_REFERENCE;
@@ -239,12 +172,12 @@ static comet_status decompress(const void *stream, size_t bytes, const comet_cod
     if (status == COMET_OK)
         status = comet_stream_header_read(stream, bytes, 1, &header);
     if (status == COMET_OK)
-        status = check_stream(&header);
+        status = comet_call_stream(&header);
     if (status == COMET_OK)
         status = check_fit(&header, grid, tensor);
     if (status != COMET_OK)
         return status;
-    const codec_vtable *codec = codecs[header.codec];
+    const codec_vtable *codec = comet_codecs[header.codec];
     size_t workspace_bytes =
         codec->decompress_workspace ? codec->decompress_workspace(tensor, grid, comet_threads_count(e.threads)) : 0;
     uint8_t *workspace;
@@ -279,7 +212,7 @@ comet_status comet_codec_inspect(const void *stream, size_t bytes, comet_codec_i
     stream_header h;
     comet_status status = comet_stream_header_read(stream, bytes, 0, &h);
     if (status == COMET_OK)
-        status = check_stream(&h);
+        status = comet_call_stream(&h);
     if (status != COMET_OK)
         return status;
     *info = (comet_codec_info){.codec = h.codec,
@@ -296,7 +229,7 @@ comet_status comet_codec_inspect(const void *stream, size_t bytes, comet_codec_i
                                .has_checksum = !!(h.flags & STREAM_CHECKSUM),
                                .parameter = (int32_t)h.parameter};
     memcpy(info->shape, h.shape, sizeof h.shape);
-    const codec_vtable *codec = codecs[h.codec];
+    const codec_vtable *codec = comet_codecs[h.codec];
     const uint8_t *body = (const uint8_t *)stream + STREAM_HEADER_BYTES;
     return codec->inspect ? codec->inspect(&h, body, (size_t)h.body_bytes, info) : COMET_OK;
 }

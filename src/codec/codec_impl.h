@@ -55,6 +55,12 @@ typedef struct codec_vtable {
     /* Adds what the body says (tile counts, ...), checking what it reads. NULL: nothing to add. */
     comet_status (*inspect)(const stream_header *header, const uint8_t *body, size_t body_bytes,
                             comet_codec_info *info);
+    /*
+     * Writes the body to `out` as compress would have, without gaps; sets *used. check_stream and inspect have passed,
+     * all else in the body is hostile. COMET_ERROR_CAPACITY if `out` is too small. NULL: a body has no other form.
+     */
+    comet_status (*serialise)(const stream_header *header, const uint8_t *body, uint8_t *out, size_t capacity,
+                              size_t *used);
 } codec_vtable;
 
 extern const codec_vtable comet_codec_raw, comet_codec_eb, comet_codec_zvc, comet_codec_mask, comet_codec_pool,

@@ -52,7 +52,8 @@ const codec_vtable comet_codec_eb = {.name = "eb",
                                      .decompress_workspace = decompress_workspace,
                                      .compress = comet_eb_compress,
                                      .decompress = comet_eb_decompress,
-                                     .inspect = comet_eb_inspect};
+                                     .inspect = comet_eb_inspect,
+                                     .serialise = comet_eb_serialise};
 
 static size_t zvc_workspace(const comet_tensor *tensor, const comet_codec_params *params, unsigned threads) {
     comet_codec_params p = *params;
@@ -66,4 +67,5 @@ const codec_vtable comet_codec_zvc = {.name = "zvc",
                                       .workspace = zvc_workspace,
                                       .compress = comet_eb_compress,
                                       .decompress = comet_eb_decompress,
-                                      .inspect = comet_eb_inspect};
+                                      .inspect = comet_eb_inspect,
+                                      .serialise = comet_eb_serialise};

@@ -100,7 +100,8 @@ static void survey_tile(const compress_call *call, const tile_map *map, float *v
         comet_tile_channels(&call->io, map, channels);
     comet_tile_load(&call->io, map, channels, values);
     comet_tile_padding(&call->io, map, padding);
-    call->io.kernels->survey(values, comet_geometry_order(&call->io.geometry), padding, survey);
+    call->io.kernels->survey(values, comet_geometry_order(&call->io.geometry), comet_survey_order(&call->io.geometry),
+                             padding, survey);
     if (call->grid.grid) /* not there yet while the bound is looked for */
         survey->positive = comet_eb_grid_count_on(&call->grid, &call->io, channels, values, survey->nonfinite > 0);
 }

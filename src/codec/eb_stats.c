@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "codec/tile_table.h"
+
 enum { ACCUMULATORS = 256 };
 
 void comet_stats_part_init(stats_part *part) {
@@ -28,18 +30,29 @@ void comet_stats_part_merge(stats_part *part, const stats_part *other) {
     widen(part, other->min, other->max);
 }
 
+static inline tile_sums add_sums(tile_sums a, tile_sums b) {
+    return (tile_sums){a.abs + b.abs, a.squares + b.squares};
+}
+
+/* Pairs at distance count / 2, count / 4, ..., 1. */
+static tile_sums sum_pairs(tile_sums *sums, int count) {
+    for (int half = count / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            sums[i] = add_sums(sums[i], sums[i + half]);
+    return sums[0];
+}
+
 void comet_stats_finish(const stats_part *part, const tile_sums *sums, int64_t tiles, int64_t count,
                         comet_codec_stats *stats) {
     tile_sums accumulator[ACCUMULATORS] = {{0.0, 0.0}};
-    for (int64_t t = 0; t < tiles; t++) {
-        accumulator[t % ACCUMULATORS].abs += sums[t].abs;
-        accumulator[t % ACCUMULATORS].squares += sums[t].squares;
+    for (int64_t t = 0; t < tiles; t += TABLE_GROUP_TILES) {
+        tile_sums group[TABLE_GROUP_TILES] = {{0.0, 0.0}};
+        for (int i = 0; i < TABLE_GROUP_TILES && t + i < tiles; i++)
+            group[i] = sums[t + i];
+        tile_sums *to = &accumulator[t / TABLE_GROUP_TILES % ACCUMULATORS];
+        *to = add_sums(*to, sum_pairs(group, TABLE_GROUP_TILES));
     }
-    for (int half = ACCUMULATORS / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) {
-            accumulator[i].abs += accumulator[i + half].abs;
-            accumulator[i].squares += accumulator[i + half].squares;
-        }
+    tile_sums all = sum_pairs(accumulator, ACCUMULATORS);
     int any = count > part->nonfinite;
     *stats = (comet_codec_stats){.count = count,
                                  .nonzero = part->nonzero,
@@ -47,8 +60,8 @@ void comet_stats_finish(const stats_part *part, const tile_sums *sums, int64_t t
                                  .nonfinite = part->nonfinite,
                                  .min = any ? part->min + 0.0f : 0.0f, /* + 0: a -0 depends on the order */
                                  .max = any ? part->max + 0.0f : 0.0f,
-                                 .sum_abs = accumulator[0].abs,
-                                 .sum_squares = accumulator[0].squares};
+                                 .sum_abs = all.abs,
+                                 .sum_squares = all.squares};
 }
 
 double comet_stats_rms(const comet_codec_stats *stats) {

@@ -105,6 +105,38 @@ QUANTISER_INLINE void quantiser_init(quantiser *q, unsigned flags) {
         quantiser_init_half(q, target, mode);
 }
 
+/* What decoding needs of one class: step, mode, wide, and for a grid the inverse, for whose sake alone it divides. */
+QUANTISER_INLINE quantiser_class quantiser_step_of(float bound, comet_dtype dtype, unsigned flags, unsigned index) {
+    quantiser_mode mode = quantiser_mode_of(flags);
+    quantiser_class c = {0.0f, 0.0f, 0, mode, 0};
+    float target = mode == QUANTISE_STOCHASTIC ? bound : 2.0f * bound;
+    if (bound == 0.0f)
+        return c;
+    if (dtype == COMET_F32) {
+        c.wide = index == 1;
+        if (index < 2)
+            c.step = quantiser_cut(target * (index ? 1.0f - 0x1p-6f : 1.0f - 0x1p-12f), 16);
+        if (index < 2 && mode == QUANTISE_GRID)
+            c.inverse = 1.0f / c.step;
+        return c;
+    }
+    int is_bf16 = dtype == COMET_BF16, bits = is_bf16 ? 4 - (int)index : 6 - 2 * (int)index;
+    if (index == 3) {
+        c.wide = 1;
+        c.mode = mode == QUANTISE_KEEP_RISE ? QUANTISE_KEEP_TREAD : mode;
+        c.step = quantiser_cut(mode == QUANTISE_KEEP_RISE ? bound : target, 1);
+        if (!is_bf16 && c.step < 0x1p-24f)
+            c.step = 0x1p-24f;
+        return c;
+    }
+    if (bits < 2 || (!is_bf16 && index == 2))
+        return c;
+    c.step = quantiser_cut(target * (1.0f - 0x1p-12f), bits);
+    if (!is_bf16 && c.step < (bits == 6 ? 0x1p-18f : 0x1p-20f)) /* 2^(bits - 24) */
+        c.step = 0.0f;
+    return c;
+}
+
 /* The number before a finite one or +Inf; itself for -Inf. */
 QUANTISER_INLINE float quantiser_number_before(float v) {
     uint32_t bits = comet_bits_of(v);

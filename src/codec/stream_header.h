@@ -8,6 +8,10 @@
 
 #include "comet/codec.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define STREAM_HEADER_BYTES 128
 
 enum { STREAM_CHECKSUM = 1, STREAM_KEEP_MASK = 2, STREAM_STOCHASTIC = 4, STREAM_GRID = 8, STREAM_FLAGS_KNOWN = 15 };
@@ -35,5 +39,9 @@ void comet_stream_header_write(const stream_header *header, uint8_t *stream);
  * verify_checksum: also check the checksum, if there is one.
  */
 comet_status comet_stream_header_read(const uint8_t *stream, size_t bytes, int verify_checksum, stream_header *header);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

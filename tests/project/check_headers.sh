@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Each public header compiles alone, as C11 and as C++17, without a warning, also beside <dlpack/dlpack.h>.
+# Each header of device code compiles alone too, with the tests' stand-in for CUDA.
 # usage, from the repository's root: check_headers.sh CC GENERATED_INCLUDE_DIR
 set -euo pipefail
 
@@ -36,6 +37,18 @@ for header in include/comet/*.h "$generated"/comet/*.h; do
         compile c c11 "$cc" "$source"$'\n''typedef int not_empty;'
         [ -z "$cxx" ] || compile c++ c++17 "$cxx" "$source"
     done
+done
+
+# Functions of kernels are static: a header alone leaves them unused. Pragmas and initializers: cmake/CometCompiler.cmake.
+for header in src/*/cuda/*.h src/*/cuda/*.cuh; do
+    [ -n "$cxx" ] && [ -e "$header" ] || continue
+    count=$((count + 1))
+    if ! printf '#include "%s"\n' "${header#src/}" "${header#src/}" | "$cxx" -x c++ -std=c++17 -Wall -Wextra -Werror \
+        -Wno-missing-field-initializers -Wno-unknown-pragmas -Wno-unused-function -fsyntax-only \
+        -DCOMET_CUDA_EMULATION=1 -I tests/emulation -I include -I "$generated" -I src -; then
+        echo "does not compile alone: $header"
+        failed=1
+    fi
 done
 
 [ $failed = 0 ] || exit 1

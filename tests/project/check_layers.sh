@@ -3,7 +3,7 @@
 # The dependency rule of CONTRIBUTING.md, checked on every #include line:
 #   base <- codec <- (control, store) <- train <- cmd
 # A file includes headers of its own layer, of lower layers and of include/comet; public headers include only public headers
-# and the C standard library; examples only what is public; CUDA only in codec/cuda, store/cuda and train/cuda.
+# and the C standard library; examples only what is public; CUDA only in codec/cuda, store/cuda, train/cuda and cmd/cuda.
 # usage: check_layers.sh [ROOT]
 set -euo pipefail
 cd "${1:-.}"
@@ -32,7 +32,7 @@ function fail(why) {
 FNR == 1 {
     split(FILENAME, part, "/")
     layer = part[1] == "src" ? part[2] : part[1]   # include, examples, cmd or a folder of src
-    is_cuda = FILENAME ~ /^src\/(codec|store|train)\/cuda\//
+    is_cuda = FILENAME ~ /^(src\/(codec|store|train)|cmd)\/cuda\//
     if (part[1] == "src" && !(layer in allowed))
         fail("src/" layer " is not a layer")
 }
@@ -48,7 +48,7 @@ FNR == 1 {
     sub(/[">].*/, "", name)
     checked++
     if (name ~ cuda && !is_cuda)
-        fail("CUDA only in codec/cuda, store/cuda and train/cuda")
+        fail("CUDA only in codec/cuda, store/cuda, train/cuda and cmd/cuda")
     if (name ~ /^\.\.?\// || name ~ /\/\.\.?\//)
         fail("no relative paths")
     else if (layer == "include") {

@@ -5,117 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/isas.h"
 #include "support/number.h"
 #include "support/spec_decoder.h"
 #include "support/spec_encoder.h"
 #include "support/spec_stats.h"
 
-enum { EDGE = 64, GUARD = 0x3C, ONE_CHUNK = 65536 }; /* up to so many values there is work for one thread only */
-
-void trip_pools_new(trip_pools *pools) {
-    for (unsigned i = 0; i < TRIP_POOLS; i++) {
-        pools->threads[i] = NULL;
-        if (i > 0 && comet_threads_new(i + 1, NULL, &pools->threads[i]) != COMET_OK)
-            abort();
-    }
-}
-
-void trip_pools_free(trip_pools *pools) {
-    for (unsigned i = 0; i < TRIP_POOLS; i++)
-        comet_threads_free(pools->threads[i]);
-}
-
-comet_codec_exec trip_exec(comet_isa isa, comet_threads *threads) {
-    comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
-    exec.isa = isa;
-    exec.threads = threads;
-    return exec;
-}
-
-void trip_stream_free(trip_stream *s) {
-    free(s->bytes);
-    s->bytes = NULL;
-}
-
-/* ---- compress ---- */
-
-static size_t raw_bytes(const trip *t) {
-    return (size_t)t->count * comet_dtype_size(trip_output_dtype(t));
-}
-
-/* Compresses into exactly `capacity` bytes between guards. */
-static comet_status compress_into(const trip *t, const comet_codec_exec *exec, size_t capacity, trip_stream *s,
-                                  int *guards_intact) {
-    unsigned char *memory = malloc(capacity + 2 * EDGE);
-    if (!memory)
-        abort();
-    memset(memory, GUARD, capacity + 2 * EDGE);
-    comet_status status = comet_codec_compress(&t->input.view, &t->params, exec, memory + EDGE, capacity, &s->result);
-    *guards_intact = 1;
-    for (size_t i = 0; i < EDGE; i++)
-        *guards_intact &= memory[i] == GUARD && memory[EDGE + capacity + i] == GUARD;
-    if (status == COMET_OK)
-        memmove(memory, memory + EDGE, s->result.bytes);
-    s->bytes = memory;
-    return status;
-}
-
-static int input_is_untouched(const trip *t) {
-    size_t bytes = (size_t)t->count * comet_dtype_size(t->spec.dtype);
-    void *now = malloc(bytes ? bytes : 1);
-    if (!now)
-        abort();
-    test_tensor_read(&t->input, now);
-    int same = (bytes == 0 || memcmp(now, t->patterns, bytes) == 0) && test_tensor_gaps_intact(&t->input);
-    free(now);
-    return same;
-}
-
-static int size_is_allowed(const trip *t, size_t capacity, size_t bytes, failure *f) {
-    size_t raw = raw_bytes(t);
-    if (bytes > capacity)
-        return failure_set(f, "%zu bytes, more than comet_codec_bound's %zu", bytes, capacity);
-    if (capacity > raw + raw / 100 + 1024)
-        return failure_set(f, "bound of %zu bytes for %zu raw bytes", capacity, raw);
-    return 1;
-}
-
-int trip_compress(const trip *t, const comet_codec_exec *exec, trip_stream *s, failure *f) {
-    size_t capacity = 0;
-    int guards_intact;
-    s->bytes = NULL;
-    comet_status status = comet_codec_bound(&t->input.view, &t->params, &capacity);
-    if (status != COMET_OK)
-        return failure_set(f, "comet_codec_bound: %s", comet_status_string(status));
-    status = compress_into(t, exec, capacity, s, &guards_intact);
-    if (status != COMET_OK)
-        return failure_set(f, "compress: %s", comet_status_string(status));
-    if (!guards_intact)
-        return failure_set(f, "compress wrote outside its buffer");
-    if (!input_is_untouched(t))
-        return failure_set(f, "compress changed its input");
-    return size_is_allowed(t, capacity, s->result.bytes, f);
-}
-
-/* ---- decompress ---- */
-
-int trip_decompress(const trip *t, const trip_stream *s, const comet_codec_exec *exec, rng *r, stride_kind strides,
-                    void **patterns, failure *f) {
-    size_t bytes = raw_bytes(t);
-    test_tensor output;
-    test_tensor_new(&output, r, trip_output_dtype(t), &t->spec.shape, strides);
-    comet_status status = comet_codec_decompress(s->bytes, s->result.bytes, trip_grid(t), exec, &output.view);
-    int intact = test_tensor_gaps_intact(&output);
-    *patterns = malloc(bytes ? bytes : 1);
-    if (!*patterns)
-        abort();
-    test_tensor_read(&output, *patterns);
-    test_tensor_free(&output);
-    if (status != COMET_OK)
-        return failure_set(f, "decompress: %s", comet_status_string(status));
-    return intact ? 1 : failure_set(f, "decompress wrote between or around the values");
-}
+enum { ONE_CHUNK = 65536 }; /* up to so many values there is work for one thread only */
 
 /* ---- the bound that is reported ---- */
 
@@ -167,55 +62,53 @@ static int same_result(const trip_stream *a, const trip_stream *b, failure *f) {
 }
 
 static int same_values(const trip *t, const void *expected, const void *got, failure *f) {
-    size_t bytes = raw_bytes(t), size = comet_dtype_size(trip_output_dtype(t));
+    size_t bytes = trip_output_bytes(t), size = comet_dtype_size(trip_output_dtype(t));
     for (size_t i = 0; i < bytes; i++)
         if (((const unsigned char *)expected)[i] != ((const unsigned char *)got)[i])
             return failure_set(f, "decoded value %zu differs from the reference's", i / size);
     return 1;
 }
 
-/* Compress with `exec`: the same bytes and statistics as the reference. Decompress into strides: the same values. */
-static int compare_with(const trip *t, rng *r, const comet_codec_exec *exec, const trip_stream *reference,
-                        const void *expected, failure *f) {
-    trip_stream s;
+/* What the backend makes of a stream is what is expected. */
+static int decodes_on(const trip *t, rng *r, const backend *b, const void *stream, size_t bytes, const void *expected,
+                      failure *f) {
     void *got = NULL;
-    int good = trip_compress(t, exec, &s, f) && same_result(reference, &s, f) &&
-               trip_decompress(t, &s, exec, r, (stride_kind)rng_below(r, STRIDES_OUTPUTS), &got, f) &&
-               same_values(t, expected, got, f);
-    trip_stream_free(&s);
+    int good = b->decompress(b, t, r, stream, bytes, &got, f) && same_values(t, expected, got, f);
     free(got);
     return good;
 }
 
-/* A buffer of just the right size is enough, one byte less is an error. */
-static int check_capacity(const trip *t, const comet_codec_exec *exec, const trip_stream *reference, failure *f) {
-    for (size_t less = 0; less < 2; less++) {
-        trip_stream s;
-        int guards_intact;
-        comet_status status = compress_into(t, exec, reference->result.bytes - less, &s, &guards_intact);
-        int same = less || (status == COMET_OK && memcmp(s.bytes, reference->bytes, reference->result.bytes) == 0);
-        trip_stream_free(&s);
-        if (!guards_intact)
-            return failure_set(f, "compress wrote outside a buffer of %zu - %zu bytes", reference->result.bytes, less);
-        if (status != (less ? COMET_ERROR_CAPACITY : COMET_OK) || !same)
-            return failure_set(f, "capacity of %zu - %zu bytes: %s", reference->result.bytes, less,
-                               comet_status_string(status));
-    }
-    return 1;
+/* A stream that is not in the serialised form: the backend that wrote it and the CPU read it as it is. */
+static int stored_is_right(const trip *t, rng *r, const backend *b, const trip_stream *s, const void *expected,
+                           failure *f) {
+    backend cpu = backend_cpu(COMET_ISA_AUTO);
+    return (decodes_on(t, r, b, s->stored, s->stored_bytes, expected, f) &&
+            decodes_on(t, r, &cpu, s->stored, s->stored_bytes, expected, f))
+               ? 1
+               : failure_prefix(f, "stream as it was stored");
 }
 
-static int compare_isas(const trip *t, rng *r, const trip_pools *pools, const trip_stream *reference,
-                        const void *expected, failure *f) {
-    isa_list isas = isa_list_get();
+/* Compress: the same bytes and statistics as the reference. Decompress: the same values. */
+static int compare_with(const trip *t, rng *r, const backend *b, const trip_stream *reference, const void *expected,
+                        failure *f) {
+    trip_stream s = {.bytes = NULL};
+    int good = b->compress(b, t, r, &s, f) && same_result(reference, &s, f) &&
+               decodes_on(t, r, b, s.bytes, s.result.bytes, expected, f) &&
+               (!s.stored || stored_is_right(t, r, b, &s, expected, f));
+    trip_stream_free(&s);
+    return good ? 1 : failure_prefix(f, "%s, pool %d", b->name, b->pool);
+}
+
+static int compare_all(const trip *t, rng *r, const backend_list *backends, const trip_stream *reference,
+                       const void *expected, failure *f) {
     int all_pools = t->count > ONE_CHUNK, picked = (int)rng_below(r, TRIP_POOLS);
-    for (int i = 0; i < isas.count; i++)
-        for (int p = all_pools ? 0 : picked; p <= (all_pools ? TRIP_POOLS - 1 : picked); p++) {
-            comet_codec_exec exec = trip_exec(isas.isa[i], pools->threads[p]);
-            if (!compare_with(t, r, &exec, reference, expected, f))
-                return failure_prefix(f, "%s, %d threads", isa_name(isas.isa[i]), p + 1);
-        }
-    comet_codec_exec exec = trip_exec(COMET_ISA_AUTO, pools->threads[rng_below(r, TRIP_POOLS)]);
-    return check_capacity(t, &exec, reference, f);
+    for (int i = 0; i < backends->count; i++) {
+        const backend *b = &backends->all[i];
+        if ((all_pools || b->pool < 0 || b->pool == picked) && !compare_with(t, r, b, reference, expected, f))
+            return 0;
+    }
+    const backend *b = &backends->all[rng_below(r, (uint64_t)backends->count)];
+    return b->check_capacity(b, t, r, reference, f) ? 1 : failure_prefix(f, "%s, pool %d", b->name, b->pool);
 }
 
 /* Reference on one thread, its values checked against the promises and against the decoder made from the text. */
@@ -236,7 +129,7 @@ static int run_reference(const trip *t, rng *r, trip_stream *s, void **values, c
 }
 
 static int decodes_as_told(const trip *t, const trip_stream *s, const void *values, failure *f) {
-    size_t bytes = raw_bytes(t);
+    size_t bytes = trip_output_bytes(t);
     void *decoded = malloc(bytes ? bytes : 1);
     if (!decoded)
         abort();
@@ -262,7 +155,7 @@ static spec_stream told_stream(const trip *t, double bound) {
 static int encodes_as_told(const trip *t, const trip_stream *reference, failure *f) {
     check_rules rules = trip_rules(t, 0.0);
     spec_stream told = told_stream(t, reference->result.bound);
-    void *stored = malloc(raw_bytes(t) + 1);
+    void *stored = malloc(trip_output_bytes(t) + 1);
     trip_stream s = {.bytes = malloc((size_t)t->count * 5 + 8192), .result = reference->result};
     if (!stored || !s.bytes)
         abort();
@@ -276,21 +169,26 @@ static int encodes_as_told(const trip *t, const trip_stream *reference, failure 
     return good ? 1 : failure_prefix(f, "encoder written from docs/format.md");
 }
 
-int trip_verify(const trip *t, rng *r, const trip_pools *pools, failure *f) {
+int trip_verify_on(const trip *t, rng *r, const backend_list *backends, failure *f) {
     trip_stream s;
     void *values;
-    int good = run_reference(t, r, &s, &values, NULL, f) && compare_isas(t, r, pools, &s, values, f) &&
+    int good = run_reference(t, r, &s, &values, NULL, f) && compare_all(t, r, backends, &s, values, f) &&
                decodes_as_told(t, &s, values, f) && encodes_as_told(t, &s, f);
     trip_stream_free(&s);
     free(values);
     return good ? 1 : trip_describe(t, f);
 }
 
+int trip_verify(const trip *t, rng *r, const trip_pools *pools, failure *f) {
+    backend_list backends = backend_list_cpu(pools);
+    return trip_verify_on(t, r, &backends, f);
+}
+
 int trip_verify_with(const trip *t, rng *r, comet_isa isa, check_counts *counts, failure *f) {
     trip_stream s;
     void *values;
-    comet_codec_exec exec = trip_exec(isa, NULL);
-    int good = run_reference(t, r, &s, &values, counts, f) && compare_with(t, r, &exec, &s, values, f);
+    backend b = backend_cpu(isa);
+    int good = run_reference(t, r, &s, &values, counts, f) && compare_with(t, r, &b, &s, values, f);
     trip_stream_free(&s);
     free(values);
     return good ? 1 : trip_describe(t, f);

@@ -297,6 +297,10 @@ static void test_bad_params(void **state) {
     p = data.params;
     p.device_bound = &on_device;
     assert_status(compress_with(&p, NULL), COMET_ERROR_UNSUPPORTED);
+    comet_codec_stats stats = {0};
+    p = data.params;
+    p.device_stats = &stats;
+    assert_status(compress_with(&p, NULL), COMET_ERROR_UNSUPPORTED);
 }
 
 static void test_bad_tensors(void **state) {

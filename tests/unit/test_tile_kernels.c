@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "codec/cpu/tile.h"
+#include "codec/eb_stats.h"
 #include "codec/stream_header.h"
 #include "support/effort.h"
 #include "support/guarded.h"
@@ -23,6 +24,7 @@ typedef struct tile_case {
     tile_channels channels;
     tile_grid grid;
     tile_order order;
+    survey_order sums;
     tile_padding padding;
     quantiser_class c;
     tile_quantise how;
@@ -74,6 +76,7 @@ static void clear_padding(tile_case *t) {
 static void random_values(rng *r, double scale, double bound, tile_case *t) {
     t->order = (tile_order)rng_below(r, 2);
     t->chained = t->order == TILE_LINEAR;
+    t->sums = t->chained && rng_below(r, 2) ? SURVEY_RUN : SURVEY_ROWS;
     random_padding(r, &t->padding);
     values_fill(r, (value_kind)rng_below(r, VALUES_KINDS), COMET_F32, scale, bound, t->values, TILE_VALUES);
     clear_padding(t);
@@ -91,10 +94,10 @@ static void test_survey(void **state) {
         random_values(&r, scales[rng_below(&r, sizeof scales / sizeof *scales)], 0.1, &t);
         tile_survey expected, got;
         memset(&expected, 0, sizeof expected);
-        comet_tile_reference.survey(t.values, t.order, &t.padding, &expected);
+        comet_tile_reference.survey(t.values, t.order, t.sums, &t.padding, &expected);
         for (int i = 1; i < isas.count; i++) {
             memset(&got, 0, sizeof got);
-            comet_tile_kernels(isas.isa[i])->survey(t.values, t.order, &t.padding, &got);
+            comet_tile_kernels(isas.isa[i])->survey(t.values, t.order, t.sums, &t.padding, &got);
             assert_int_equal(got.magnitude, expected.magnitude);
             assert_int_equal(got.nonzero, expected.nonzero);
             assert_int_equal(got.positive, expected.positive);
@@ -116,7 +119,7 @@ static void test_survey_reference(void **state) {
     for (int round = 0; round < 500; round++) {
         random_values(&r, round % 2 ? 1.0 : 1e-20, 0.1, &t);
         tile_survey s;
-        comet_tile_reference.survey(t.values, t.order, &t.padding, &s);
+        comet_tile_reference.survey(t.values, t.order, t.sums, &t.padding, &s);
         int32_t nonzero = 0, positive = 0, nonfinite = 0;
         double sum = 0.0, squares = 0.0;
         uint32_t magnitude = 0;
@@ -135,6 +138,46 @@ static void test_survey_reference(void **state) {
         assert_int_equal(s.magnitude, magnitude);
         assert_true(s.nonzero == nonzero && s.positive == positive && s.nonfinite == nonfinite);
         assert_true(fabs(s.sum_abs - sum) <= 1e-5 * sum && fabs(s.sum_squares - squares) <= 1e-5 * squares);
+    }
+}
+
+/* docs/format.md, section 5, for numbers of tiles that leave the last group or the last round of accumulators open. */
+static double sum_over_tiles(const double *tile, int tiles) {
+    double accumulator[512] = {0.0}; /* 256, then 128 sums of pairs, then 64 of those, ... */
+    for (int g = 0; 8 * g < tiles; g++) {
+        double t[8];
+        for (int i = 0; i < 8; i++)
+            t[i] = 8 * g + i < tiles ? tile[8 * g + i] : 0.0;
+        accumulator[g % 256] += ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
+    }
+    double *from = accumulator;
+    for (int half = 128; half >= 1; from += 2 * half, half /= 2)
+        for (int i = 0; i < half; i++)
+            from[2 * half + i] = from[i] + from[half + i];
+    return *from;
+}
+
+static void test_sums_over_tiles(void **state) {
+    (void)state;
+    enum { MOST = 5000 };
+    static const int fixed[] = {0, 1, 4, 7, 8, 9, 2047, 2048, 2049, 2056, MOST};
+    static tile_sums sums[MOST];
+    static double abs_sums[MOST], squares[MOST];
+    rng r = rng_seed(10);
+    for (int i = 0; i < MOST; i++) {
+        sums[i] = (tile_sums){.abs = rng_unit(&r), .squares = rng_unit(&r) * 1e3};
+        abs_sums[i] = sums[i].abs;
+        squares[i] = sums[i].squares;
+    }
+    for (int round = 0; round < 50; round++) {
+        int tiles = round < (int)(sizeof fixed / sizeof *fixed) ? fixed[round] : (int)rng_below(&r, MOST);
+        stats_part part;
+        comet_codec_stats stats;
+        comet_stats_part_init(&part);
+        comet_stats_finish(&part, sums, tiles, 0, &stats);
+        double expected_abs = sum_over_tiles(abs_sums, tiles), expected_squares = sum_over_tiles(squares, tiles);
+        assert_memory_equal(&stats.sum_abs, &expected_abs, sizeof expected_abs);
+        assert_memory_equal(&stats.sum_squares, &expected_squares, sizeof expected_squares);
     }
 }
 
@@ -536,6 +579,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_survey),
         cmocka_unit_test(test_survey_reference),
+        cmocka_unit_test(test_sums_over_tiles),
         cmocka_unit_test(test_quantise_and_dequantise),
         cmocka_unit_test(test_dequantise_any_code),
         cmocka_unit_test(test_encode_and_decode),

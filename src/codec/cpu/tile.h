@@ -17,6 +17,16 @@ typedef struct tile_survey {
     double sum_abs, sum_squares;
 } tile_survey;
 
+/*
+ * The order of a tile's sums, docs/format.md, section 5: over the four rows of the buffer first, or, where a tile is a run of
+ * 1,024 neighbours in memory (C = 1, S = 8), over values 128 apart there.
+ */
+typedef enum survey_order { SURVEY_ROWS, SURVEY_RUN } survey_order;
+
+static inline survey_order comet_survey_order(const tile_geometry *g) {
+    return g->channels == 1 && g->row == TILE_LANE_COLUMNS ? SURVEY_RUN : SURVEY_ROWS;
+}
+
 /* Which values of a tile are padding. all: none is. */
 typedef struct tile_padding {
     int all_valid;
@@ -74,7 +84,8 @@ typedef struct tile_kernels {
     void (*scale)(const tile_channels *channels, const float *scale, const float *shift, float *values);
     /* How many values are greater than their channel's edge; in channels with a flip of 1, how many are not. */
     int (*count_upper)(const tile_channels *channels, const float *edge, const uint32_t *flip, const float *values);
-    void (*survey)(const float *values, tile_order order, const tile_padding *padding, tile_survey *survey);
+    void (*survey)(const float *values, tile_order order, survey_order sums, const tile_padding *padding,
+                   tile_survey *survey);
     /* Values in `order` to codes in LINEAR order. */
     void (*quantise)(const float *values, tile_order order, const tile_quantise *how, tile_codes *codes);
     /* Codes to the bytes of a code tile at `out`; returns how many, *predicted says how. chained: C = 1. */

@@ -76,7 +76,7 @@ static void bytes_of_planes(const uint8_t (*planes)[128], uint8_t *bytes) {
 
 #include "codec/cpu/tile.h"
 
-static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s);
+static void survey(const float *v, tile_order order, survey_order sums, const tile_padding *padding, tile_survey *s);
 static void linear_of_interleaved(const int8_t *from, int8_t *to);
 static void interleaved_of_linear(const int8_t *from, int8_t *to);
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes);
@@ -101,56 +101,62 @@ static inline __m256 survey_add(survey_state *s, __m256 x) {
     return magnitude;
 }
 
-/* The sums over k at one place of the rows. */
-static inline void survey_place(survey_state *s, const float *v, __m256 *abs_sum, __m256 *square_sum) {
-    __m256 x = _mm256_load_ps(v);
-    *abs_sum = survey_add(s, x);
-    *square_sum = _mm256_mul_ps(x, x);
-    for (int k = 1; k < TILE_ROWS; k++) {
-        x = _mm256_load_ps(v + k * TILE_ROW_VALUES);
+/* Adds `terms` registers, `step` values apart, to the sums of their places. */
+static inline void survey_more(survey_state *s, const float *v, int step, int terms, __m256 *abs_sum,
+                               __m256 *square_sum) {
+    for (int j = 0; j < terms; j++) {
+        __m256 x = _mm256_load_ps(v + j * step);
         *abs_sum = _mm256_add_ps(*abs_sum, survey_add(s, x));
         *square_sum = _mm256_fmadd_ps(x, x, *square_sum);
     }
 }
 
-static inline __m256 add_distance_4(__m256 a, __m256 b) {
-    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+/* The same from the first term on. */
+static inline void survey_place(survey_state *s, const float *v, int step, int terms, __m256 *abs_sum,
+                                __m256 *square_sum) {
+    __m256 x = _mm256_load_ps(v);
+    *abs_sum = survey_add(s, x);
+    *square_sum = _mm256_mul_ps(x, x);
+    survey_more(s, v + step, step, terms - 1, abs_sum, square_sum);
 }
 
-static inline __m256 add_distance_2(__m256 a, __m256 b) {
-    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+/* The 128 places in 16 registers, in two passes: eight terms at once are more than gcc keeps in registers. */
+static void survey_rows(survey_state *s, const float *v, __m256 *abs_sums, __m256 *square_sums) {
+    for (int i = 0; i < 16; i++)
+        survey_place(s, v + 8 * i, TILE_ROW_VALUES, TILE_ROWS, &abs_sums[i], &square_sums[i]);
+    for (int i = 0; i < 16; i++) {
+        __m256 abs_sum, square_sum;
+        survey_place(s, v + SURVEY_PLACES + 8 * i, TILE_ROW_VALUES, TILE_ROWS, &abs_sum, &square_sum);
+        abs_sums[i] = _mm256_add_ps(abs_sums[i], abs_sum);
+        square_sums[i] = _mm256_add_ps(square_sums[i], square_sum);
+    }
 }
 
-static inline __m256 add_distance_1(__m256 a, __m256 b) {
-    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+static void survey_run(survey_state *s, const float *v, __m256 *abs_sums, __m256 *square_sums) {
+    enum { HALF = SURVEY_RUN_TERMS / 2 };
+    for (int i = 0; i < 16; i++) /* row i mod 4 of lane i div 4 */
+        survey_place(s, v + i % 4 * TILE_ROW_VALUES + i / 4 * TILE_LANE_COLUMNS, SURVEY_RUN_STEP, HALF, &abs_sums[i],
+                     &square_sums[i]);
+    v += HALF * SURVEY_RUN_STEP;
+    for (int i = 0; i < 16; i++)
+        survey_more(s, v + i % 4 * TILE_ROW_VALUES + i / 4 * TILE_LANE_COLUMNS, SURVEY_RUN_STEP, HALF, &abs_sums[i],
+                    &square_sums[i]);
 }
 
-/* Eight lanes, each summed over m. Lane bits 2, 1, 0 end up as bits 1, 0, 2 of the place. */
-static inline __m256 sum_columns(const __m256 *r) {
-    __m256 a = add_distance_2(add_distance_4(r[0], r[1]), add_distance_4(r[2], r[3]));
-    __m256 b = add_distance_2(add_distance_4(r[4], r[5]), add_distance_4(r[6], r[7]));
-    return add_distance_1(a, b);
+/* Of four registers: the sum of each quad, quad w of register i at place 4 w + i. */
+static inline __m256 sum_quads(const __m256 *r) {
+    return _mm256_hadd_ps(_mm256_hadd_ps(r[0], r[1]), _mm256_hadd_ps(r[2], r[3]));
 }
 
-static double sum_linear(const __m256 *r) {
-    __m256 low = _mm256_add_ps(sum_columns(r), sum_columns(r + 16)); /* lanes at distance 16 */
-    __m256 high = _mm256_add_ps(sum_columns(r + 8), sum_columns(r + 24));
-    __m256 lanes = _mm256_add_ps(low, high);                                  /* 8 */
-    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0x4e));             /* 4 */
-    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0xb1));             /* 2 */
-    lanes = _mm256_add_ps(lanes, _mm256_permute2f128_ps(lanes, lanes, 0x01)); /* 1 */
-    return (double)_mm256_cvtss_f32(lanes);
-}
-
-/* Registers 4 m .. 4 m + 3 hold column m of the lanes in order. */
-static double sum_interleaved(__m256 *r) {
-    for (int half = 16; half >= 1; half /= 2) /* columns at distance 4, 2, 1, then lanes at 16 and 8 */
-        for (int i = 0; i < half; i++)
-            r[i] = _mm256_add_ps(r[i], r[i + half]);
-    __m256 lanes = _mm256_add_ps(r[0], _mm256_permute2f128_ps(r[0], r[0], 0x01)); /* 4 */
-    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0x4e));                 /* 2 */
-    lanes = _mm256_add_ps(lanes, _mm256_permute_ps(lanes, 0xb1));                 /* 1 */
-    return (double)_mm256_cvtss_f32(lanes);
+/* The tree over quads: quad w of register i is number 2 i + w. */
+static double sum_tree(const __m256 *r) {
+    __m256 even = _mm256_add_ps(sum_quads(r), sum_quads(r + 8)); /* quads at distance 16 */
+    __m256 odd = _mm256_add_ps(sum_quads(r + 4), sum_quads(r + 12));
+    __m256 quads = _mm256_add_ps(even, odd);                                  /* 8 */
+    quads = _mm256_add_ps(quads, _mm256_permute_ps(quads, 0x4e));             /* 4 */
+    quads = _mm256_add_ps(quads, _mm256_permute_ps(quads, 0xb1));             /* 2 */
+    quads = _mm256_add_ps(quads, _mm256_permute2f128_ps(quads, quads, 0x01)); /* 1 */
+    return (double)_mm256_cvtss_f32(quads);
 }
 
 static int sum_integers(__m256i v) {
@@ -181,25 +187,27 @@ static int count_positive(const float *v) {
     return positive;
 }
 
-static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s) {
+static void survey(const float *v, tile_order order, survey_order sums, const tile_padding *padding, tile_survey *s) {
     if (!padding->all_valid) {
-        survey_generic(v, order, padding, s);
+        survey_generic(v, order, sums, padding, s);
         return;
     }
     survey_state state = {.zeros = _mm256_setzero_si256(),
                           .signs = _mm256_setzero_si256(),
                           .min = _mm256_set1_ps(INFINITY),
                           .max = _mm256_set1_ps(-INFINITY)};
-    __m256 abs_sums[32], square_sums[32];
-    for (int i = 0; i < 32; i++)
-        survey_place(&state, v + 8 * i, &abs_sums[i], &square_sums[i]);
-    double sum_abs = order == TILE_LINEAR ? sum_linear(abs_sums) : sum_interleaved(abs_sums);
+    __m256 abs_sums[16], square_sums[16];
+    if (sums == SURVEY_RUN)
+        survey_run(&state, v, abs_sums, square_sums);
+    else
+        survey_rows(&state, v, abs_sums, square_sums);
+    double sum_abs = sum_tree(abs_sums);
     float min, max;
     least_and_greatest(&state, &min, &max);
     uint32_t magnitude = comet_bits_of(fmaxf(fabsf(min), fabsf(max)));
     /* min and max may miss a NaN, but the sum does not; and a sum that overflows is of values that are not plain */
     if (!isfinite(sum_abs) || !survey_is_plain(magnitude)) {
-        survey_generic(v, order, padding, s);
+        survey_generic(v, order, sums, padding, s);
         return;
     }
     int nonzero = TILE_VALUES + sum_integers(state.zeros), signs = sum_integers(state.signs);
@@ -211,7 +219,7 @@ static void survey(const float *v, tile_order order, const tile_padding *padding
                        .min = min,
                        .max = max,
                        .sum_abs = sum_abs,
-                       .sum_squares = order == TILE_LINEAR ? sum_linear(square_sums) : sum_interleaved(square_sums)};
+                       .sum_squares = sum_tree(square_sums)};
 }
 
 /* ---- order of bytes ---- */

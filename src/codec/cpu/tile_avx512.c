@@ -131,7 +131,7 @@ static void bytes_of_planes(const uint8_t (*planes)[128], uint8_t *bytes) {
 
 static void to_f32(comet_dtype dtype, const void *patterns, int count, float *values);
 static void of_f32(comet_dtype dtype, const float *values, int count, void *patterns);
-static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s);
+static void survey(const float *v, tile_order order, survey_order sums, const tile_padding *padding, tile_survey *s);
 static void linear_of_interleaved(const int8_t *from, int8_t *to);
 static void interleaved_of_linear(const int8_t *from, int8_t *to);
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes);
@@ -541,16 +541,27 @@ static inline __m512 survey_add(survey_state *s, __m512 x) {
     return magnitude;
 }
 
-/* The sums over k at one place of the rows. */
-static inline void survey_place(survey_state *s, const float *v, __m512 *abs_sum, __m512 *square_sum) {
+/* Sums of `terms` registers, `step` values apart. */
+static inline __attribute__((always_inline)) void survey_place(survey_state *s, const float *v, int step, int terms,
+                                                               __m512 *abs_sum, __m512 *square_sum) {
     __m512 x = _mm512_load_ps(v);
     *abs_sum = survey_add(s, x);
     *square_sum = _mm512_mul_ps(x, x);
-    for (int k = 1; k < TILE_ROWS; k++) {
-        x = _mm512_load_ps(v + k * TILE_ROW_VALUES);
+    for (int j = 1; j < terms; j++) {
+        x = _mm512_load_ps(v + j * step);
         *abs_sum = _mm512_add_ps(*abs_sum, survey_add(s, x));
         *square_sum = _mm512_fmadd_ps(x, x, *square_sum);
     }
+}
+
+/* The same of the two halves of the rows, added. */
+static inline __attribute__((always_inline)) void survey_rows(survey_state *s, const float *v, __m512 *abs_sum,
+                                                              __m512 *square_sum) {
+    __m512 abs_high, square_high;
+    survey_place(s, v, TILE_ROW_VALUES, TILE_ROWS, abs_sum, square_sum);
+    survey_place(s, v + SURVEY_PLACES, TILE_ROW_VALUES, TILE_ROWS, &abs_high, &square_high);
+    *abs_sum = _mm512_add_ps(*abs_sum, abs_high);
+    *square_sum = _mm512_add_ps(*square_sum, square_high);
 }
 
 static int count_positive(const float *v) {
@@ -560,66 +571,58 @@ static int count_positive(const float *v) {
     return positive;
 }
 
-/* Two registers of two lanes by eight columns: the pairs at distance 4 added, four lanes by four columns. */
-static inline __m512 add_distance_4(__m512 a, __m512 b) {
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
-}
-
-static inline __m512 add_distance_2(__m512 a, __m512 b) {
-    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
-}
-
-static inline __m512 add_distance_1(__m512 a, __m512 b) {
+static inline __m512 add_neighbours(__m512 a, __m512 b) {
     return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
 }
 
-/* The 16 lanes of eight registers, each summed over m. Lane bits 3, 2, 1, 0 end up as bits 1, 0, 3, 2 of the place. */
-static inline __m512 sum_columns(const __m512 *r) {
-    __m512 a = add_distance_2(add_distance_4(r[0], r[1]), add_distance_4(r[2], r[3]));
-    __m512 b = add_distance_2(add_distance_4(r[4], r[5]), add_distance_4(r[6], r[7]));
-    return add_distance_1(a, b);
+/* Of four registers: the sum of each quad, quad w of register i at place 4 w + i. */
+static inline __m512 sum_quads(const __m512 *r) {
+    return add_neighbours(add_neighbours(r[0], r[1]), add_neighbours(r[2], r[3]));
 }
 
-static inline __attribute__((always_inline)) double sum_linear(const __m512 *r) {
-    __m512 lanes = _mm512_add_ps(sum_columns(r), sum_columns(r + 8));
-    lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0x4e));           /* lanes at distance 8 */
-    lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0xb1));           /* 4 */
-    lanes = _mm512_add_ps(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0x4e)); /* 2 */
-    lanes = _mm512_add_ps(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0xb1)); /* 1 */
-    return (double)_mm512_cvtss_f32(lanes);
+/* Eight registers in order of places: quads u = 16 (i / 4) + 4 (i mod 4) + w. */
+static inline __attribute__((always_inline)) double sum_rows(const __m512 *r) {
+    __m512 quads = _mm512_add_ps(sum_quads(r), sum_quads(r + 4));           /* distance 16 */
+    quads = _mm512_add_ps(quads, _mm512_permute_ps(quads, 0x4e));           /* 8 */
+    quads = _mm512_add_ps(quads, _mm512_permute_ps(quads, 0xb1));           /* 4 */
+    quads = _mm512_add_ps(quads, _mm512_shuffle_f32x4(quads, quads, 0x4e)); /* 2 */
+    quads = _mm512_add_ps(quads, _mm512_shuffle_f32x4(quads, quads, 0xb1)); /* 1 */
+    return (double)_mm512_cvtss_f32(quads);
 }
 
-/* Registers 2 m and 2 m + 1 hold column m of lanes 0-15 and 16-31. */
-static inline __attribute__((always_inline)) double sum_interleaved(__m512 *r) {
-    for (int half = 8; half >= 2; half /= 2)
-        for (int i = 0; i < half; i++)
-            r[i] = _mm512_add_ps(r[i], r[i + half]);
-    __m512 lanes = _mm512_add_ps(r[0], r[1]);
-    lanes = _mm512_add_ps(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0x4e)); /* lanes at distance 8 */
-    lanes = _mm512_add_ps(lanes, _mm512_shuffle_f32x4(lanes, lanes, 0xb1)); /* 4 */
-    lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0x4e));           /* 2 */
-    lanes = _mm512_add_ps(lanes, _mm512_permute_ps(lanes, 0xb1));           /* 1 */
-    return (double)_mm512_cvtss_f32(lanes);
+/* Register 4 h + k has row k of lanes 2 h and 2 h + 1: quads u = 16 h + 8 (w / 2) + 2 k + w mod 2. */
+static inline __attribute__((always_inline)) double sum_run(const __m512 *r) {
+    __m512 quads = _mm512_add_ps(sum_quads(r), sum_quads(r + 4));           /* distance 16 */
+    quads = _mm512_add_ps(quads, _mm512_shuffle_f32x4(quads, quads, 0x4e)); /* 8 */
+    quads = _mm512_add_ps(quads, _mm512_permute_ps(quads, 0x4e));           /* 4 */
+    quads = _mm512_add_ps(quads, _mm512_permute_ps(quads, 0xb1));           /* 2 */
+    quads = _mm512_add_ps(quads, _mm512_shuffle_f32x4(quads, quads, 0xb1)); /* 1 */
+    return (double)_mm512_cvtss_f32(quads);
 }
 
-static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s) {
+static void survey(const float *v, tile_order order, survey_order sums, const tile_padding *padding, tile_survey *s) {
     if (!padding->all_valid) {
-        survey_generic(v, order, padding, s);
+        survey_generic(v, order, sums, padding, s);
         return;
     }
     survey_state state = {.nonzero = _mm512_setzero_si512(),
                           .signs = _mm512_setzero_si512(),
                           .min = _mm512_set1_ps(INFINITY),
                           .max = _mm512_set1_ps(-INFINITY)};
-    __m512 abs_sums[16], square_sums[16];
-    for (int i = 0; i < 16; i++)
-        survey_place(&state, v + 16 * i, &abs_sums[i], &square_sums[i]);
-    double sum_abs = order == TILE_LINEAR ? sum_linear(abs_sums) : sum_interleaved(abs_sums);
+    __m512 abs_sums[8], square_sums[8];
+    if (sums == SURVEY_RUN)
+        for (int i = 0; i < 8; i++)
+            survey_place(&state, v + i % 4 * TILE_ROW_VALUES + i / 4 * 16, SURVEY_RUN_STEP, SURVEY_RUN_TERMS,
+                         &abs_sums[i], &square_sums[i]);
+    else
+        for (int i = 0; i < 8; i++)
+            survey_rows(&state, v + 16 * i, &abs_sums[i], &square_sums[i]);
+    double sum_abs = sums == SURVEY_RUN ? sum_run(abs_sums) : sum_rows(abs_sums);
     float min = _mm512_reduce_min_ps(state.min), max = _mm512_reduce_max_ps(state.max);
     uint32_t magnitude = comet_bits_of(fmaxf(fabsf(min), fabsf(max)));
     /* min and max may miss a NaN, but the sum does not; and a sum that overflows is of values that are not plain */
     if (!isfinite(sum_abs) || !survey_is_plain(magnitude)) {
-        survey_generic(v, order, padding, s);
+        survey_generic(v, order, sums, padding, s);
         return;
     }
     int nonzero = _mm512_reduce_add_epi32(state.nonzero), signs = _mm512_reduce_add_epi32(state.signs);
@@ -631,7 +634,7 @@ static void survey(const float *v, tile_order order, const tile_padding *padding
                        .min = min,
                        .max = max,
                        .sum_abs = sum_abs,
-                       .sum_squares = order == TILE_LINEAR ? sum_linear(square_sums) : sum_interleaved(square_sums)};
+                       .sum_squares = sums == SURVEY_RUN ? sum_run(square_sums) : sum_rows(square_sums)};
 }
 
 /* ---- quantise, dequantise ---- */

@@ -146,54 +146,62 @@ static inline int survey_is_plain(uint32_t magnitude) {
     return magnitude == 0 || (magnitude >= SURVEY_LEAST && magnitude <= SURVEY_MOST);
 }
 
-/* The sums' fixed order: over k from 0 to 3, then pairs of m at distance 4, 2, 1, then pairs of lanes at 16, 8, 4, 2, 1. */
-/* The distance is the outer loop: with the lanes outside, clang 14 miscompiles it for AVX-512 at -O2. */
-#define DEFINE_TREE(name, type)                                                                                        \
-    static type name(type lanes[TILE_LANES][TILE_LANE_COLUMNS]) {                                                      \
-        for (int half = 4; half; half /= 2)                                                                            \
-            for (int l = 0; l < TILE_LANES; l++)                                                                       \
-                for (int m = 0; m < half; m++)                                                                         \
-                    lanes[l][m] += lanes[l][m + half];                                                                 \
-        for (int half = 16; half; half /= 2)                                                                           \
-            for (int l = 0; l < half; l++)                                                                             \
-                lanes[l][0] += lanes[l + half][0];                                                                     \
-        return lanes[0][0];                                                                                            \
-    }
-DEFINE_TREE(sum_tree_f32, float)
-DEFINE_TREE(sum_tree_f64, double)
+/* The sums' fixed order: 128 places of eight values each, quads of places, pairs of quads at distance 16, 8, 4, 2, 1. */
+enum { SURVEY_PLACES = 128, SURVEY_QUADS = SURVEY_PLACES / 4, SURVEY_RUN_TERMS = 8, SURVEY_RUN_STEP = 32 };
 
-static void survey_sums_f32(const float *v, tile_order order, tile_survey *s) {
-    float a[TILE_LANES][TILE_LANE_COLUMNS], b[TILE_LANES][TILE_LANE_COLUMNS];
-    for (int j = 0; j < TILE_ROW_VALUES; j++) {
-        float abs_sum = 0.0f, square_sum = 0.0f;
-        for (int k = 0; k < TILE_ROWS; k++) {
-            float x = v[place_of(order, k * TILE_ROW_VALUES + j)];
-            abs_sum += fabsf(x);
-            square_sum = fmaf(x, x, square_sum);
-        }
-        a[j / 8][j % 8] = abs_sum;
-        b[j / 8][j % 8] = square_sum;
+/* Sums of `terms` values, `step` apart. */
+static inline void survey_place_f32(const float *v, int step, int terms, float *abs_sum, float *square_sum) {
+    *abs_sum = fabsf(v[0]);
+    *square_sum = v[0] * v[0];
+    for (int j = 1; j < terms; j++) {
+        *abs_sum += fabsf(v[j * step]);
+        *square_sum = fmaf(v[j * step], v[j * step], *square_sum);
     }
-    s->sum_abs = (double)sum_tree_f32(a);
-    s->sum_squares = (double)sum_tree_f32(b);
 }
 
-static void survey_sums_f64(const float *v, tile_order order, tile_survey *s) {
-    double a[TILE_LANES][TILE_LANE_COLUMNS], b[TILE_LANES][TILE_LANE_COLUMNS];
-    for (int j = 0; j < TILE_ROW_VALUES; j++) {
-        double abs_sum = 0.0, square_sum = 0.0;
-        for (int k = 0; k < TILE_ROWS; k++) {
-            float value = v[place_of(order, k * TILE_ROW_VALUES + j)];
-            double x = isfinite(value) ? (double)value : 0.0;
-            abs_sum += fabs(x);
-            square_sum += x * x; /* the product of two floats is exact */
-        }
-        a[j / 8][j % 8] = abs_sum;
-        b[j / 8][j % 8] = square_sum;
+static inline void survey_place_f64(const float *v, int step, int terms, double *abs_sum, double *square_sum) {
+    *abs_sum = *square_sum = 0.0;
+    for (int j = 0; j < terms; j++) {
+        double x = isfinite(v[j * step]) ? (double)v[j * step] : 0.0;
+        *abs_sum += fabs(x);
+        *square_sum += x * x; /* the product of two floats is exact */
     }
-    s->sum_abs = sum_tree_f64(a);
-    s->sum_squares = sum_tree_f64(b);
 }
+
+/*
+ * For SURVEY_RUN, place 32 l + 8 k + m has row k, column m and lanes l, l + 4, ..., l + 28. In the tree, the distance is the
+ * outer loop: with the elements outside, clang 14 has miscompiled such a tree for AVX-512 at -O2.
+ */
+#define DEFINE_SURVEY_SUMS(name, type, place_sums)                                                                     \
+    static double name##_tree(const type *places) {                                                                    \
+        type quads[SURVEY_QUADS];                                                                                      \
+        for (int u = 0; u < SURVEY_QUADS; u++)                                                                         \
+            quads[u] = (places[4 * u] + places[4 * u + 1]) + (places[4 * u + 2] + places[4 * u + 3]);                  \
+        for (int half = SURVEY_QUADS / 2; half; half /= 2)                                                             \
+            for (int u = 0; u < half; u++)                                                                             \
+                quads[u] += quads[u + half];                                                                           \
+        return (double)quads[0];                                                                                       \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void name(const float *v, survey_order sums, tile_survey *s) {                                              \
+        type a[SURVEY_PLACES], b[SURVEY_PLACES];                                                                       \
+        if (sums == SURVEY_RUN)                                                                                        \
+            for (int p = 0; p < SURVEY_PLACES; p++)                                                                    \
+                place_sums(v + p / 8 % 4 * TILE_ROW_VALUES + p / 32 * TILE_LANE_COLUMNS + p % 8, SURVEY_RUN_STEP,      \
+                           SURVEY_RUN_TERMS, &a[p], &b[p]);                                                            \
+        else                                                                                                           \
+            for (int p = 0; p < SURVEY_PLACES; p++) {                                                                  \
+                type abs_sum, square_sum;                                                                              \
+                place_sums(v + p, TILE_ROW_VALUES, TILE_ROWS, &a[p], &b[p]);                                           \
+                place_sums(v + p + SURVEY_PLACES, TILE_ROW_VALUES, TILE_ROWS, &abs_sum, &square_sum);                  \
+                a[p] += abs_sum;                                                                                       \
+                b[p] += square_sum;                                                                                    \
+            }                                                                                                          \
+        s->sum_abs = name##_tree(a);                                                                                   \
+        s->sum_squares = name##_tree(b);                                                                               \
+    }
+DEFINE_SURVEY_SUMS(survey_sums_f32, float, survey_place_f32)
+DEFINE_SURVEY_SUMS(survey_sums_f64, double, survey_place_f64)
 
 static void survey_values(const float *v, tile_order order, const tile_padding *padding, tile_survey *s) {
     *s = (tile_survey){.min = INFINITY, .max = -INFINITY};
@@ -215,17 +223,18 @@ static void survey_values(const float *v, tile_order order, const tile_padding *
     }
 }
 
-static void survey_generic(const float *v, tile_order order, const tile_padding *padding, tile_survey *s) {
+static void survey_generic(const float *v, tile_order order, survey_order sums, const tile_padding *padding,
+                           tile_survey *s) {
     survey_values(v, order, padding, s);
     if (survey_is_plain(s->magnitude))
-        survey_sums_f32(v, order, s);
+        survey_sums_f32(v, sums, s);
     else
-        survey_sums_f64(v, order, s);
+        survey_sums_f64(v, sums, s);
 }
 
 #ifndef HAVE_SURVEY
-static void survey(const float *v, tile_order order, const tile_padding *padding, tile_survey *s) {
-    survey_generic(v, order, padding, s);
+static void survey(const float *v, tile_order order, survey_order sums, const tile_padding *padding, tile_survey *s) {
+    survey_generic(v, order, sums, padding, s);
 }
 #endif
 

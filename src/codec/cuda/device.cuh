@@ -56,6 +56,17 @@ template <u32 TABLE> __device__ __forceinline__ u32 logic3(u32 a, u32 b, u32 c) 
 #endif
 }
 
+// ---- memory ----
+
+// Brings the line at an address of global memory into the L2 cache.
+__device__ __forceinline__ void prefetch_l2(const void *address) {
+#ifdef COMET_CUDA_EMULATION
+    (void)address;
+#else
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+#endif
+}
+
 // ---- numbers ----
 
 // The greatest, or least, of three: one instruction on Hopper.

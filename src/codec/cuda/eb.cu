@@ -176,6 +176,7 @@ static DecompressArgs decompress_args(const cuda_decompress_job *job) {
     add_epilogue(&a, job->epilogue);
     a.flags = job->fields.flags;
     a.dtype = (u32)job->fields.dtype;
+    a.any_dtype = job->epilogue && !(a.flags & STREAM_GRID);
     a.header = job->header;
     return a;
 }

@@ -69,6 +69,7 @@ struct DecompressArgs {
     const void *add;
     u32 relu;
     u32 flags, dtype;
+    u32 any_dtype; // the stream's may be another than `dtype`, which is then the tensor's
     cuda_header header;
 };
 

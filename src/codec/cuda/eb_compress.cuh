@@ -145,7 +145,7 @@ __device__ __forceinline__ void tile_noise(u32 tile, u64 seed, bool wide, u32 la
 #pragma unroll
         for (u32 k = 0; k < 2; k++)
             ((uint4 *)exchange)[32 * k + lane] =
-                philox(make_uint4((u32)tile, (u32)(tile >> 32), 4 * lane + 2 * half + k, 0), seed);
+                philox(make_uint4(tile, 0, 4 * lane + 2 * half + k, 0), seed);
         __syncwarp();
 #pragma unroll
         for (int a = 0; a < 8; a++)
@@ -640,31 +640,12 @@ __device__ __forceinline__ void write_any(const CompressArgs &args, CompressShar
         stream[at + g.bytes + threadIdx.x] = 0;
 }
 
+// The second loop, over the groups marked in `left`: a function of its own, so that it costs the first no registers.
 template <int REACH, int DTYPE, int QUANT, class Observer>
-__device__ __forceinline__ void compress_groups(const CompressArgs &args, CompressShared &shared, const Observer &observe) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, groups = (u32)args.groups;
+__device__ __noinline__ void compress_rest(const CompressArgs &args, CompressShared &shared, u64 left,
+                                           const Observer &observe) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Geometry &g = args.geometry;
-    prepare(args, shared);
-    u64 left = 0;
-    u32 round = 0;
-    for (u32 group = blockIdx.x; group < groups; group += gridDim.x, round++) {
-        TilePlan plan;
-        plan.entry = 0;
-        plan.wide = false;
-        const bool inner = group * GROUP_TILES + GROUP_TILES <= g.inner;
-        bool common = inner && compress_common<REACH, DTYPE, QUANT>(args, shared, group * GROUP_TILES + warp, lane, warp,
-                                                                    plan, observe);
-        if (lane == 0)
-            shared.entry[warp] = common ? plan.entry : ENTRY_LEFT;
-        __syncthreads();
-        const GroupPlan all = group_plan(shared, lane, warp);
-        if (__any_sync(ALL_LANES, all.entry == ENTRY_LEFT)) {
-            left |= 1ull << round;
-            __syncthreads(); // the entries have been read
-            continue;
-        }
-        write_common<REACH>(args, shared, group, lane, warp, plan, all);
-    }
     for (u32 group = blockIdx.x; left; group += gridDim.x, left >>= 1) {
         if (!(left & 1))
             continue;
@@ -682,6 +663,38 @@ __device__ __forceinline__ void compress_groups(const CompressArgs &args, Compre
         write_any<REACH, DTYPE, QUANT>(args, shared, group, lane, warp, plan, group_plan(shared, lane, warp));
         __syncthreads(); // shared.out has been read
     }
+}
+
+template <int REACH, int DTYPE, int QUANT, class Observer>
+__device__ __forceinline__ void compress_groups(const CompressArgs &args, CompressShared &shared, const Observer &observe) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, groups = (u32)args.groups;
+    const Geometry &g = args.geometry;
+    prepare(args, shared);
+    u64 left = 0;
+    u32 round = 0;
+    for (u32 group = blockIdx.x; group < groups; group += gridDim.x, round++) {
+        TilePlan plan;
+        plan.entry = 0;
+        plan.wide = false;
+        const bool inner = group * GROUP_TILES + GROUP_TILES <= g.inner;
+        bool common = inner && compress_common<REACH, DTYPE, QUANT>(args, shared, group * GROUP_TILES + warp, lane, warp,
+                                                                    plan, observe);
+        if (lane == 0)
+            shared.entry[warp] = common ? plan.entry : ENTRY_LEFT;
+        const u32 next = (group + gridDim.x) * GROUP_TILES;
+        if (next + GROUP_TILES <= g.inner)
+            prefetch_inner<REACH, DTYPE>(args.x, g, next + warp, lane);
+        __syncthreads();
+        const GroupPlan all = group_plan(shared, lane, warp);
+        if (__any_sync(ALL_LANES, all.entry == ENTRY_LEFT)) {
+            left |= 1ull << round;
+            __syncthreads(); // the entries have been read
+            continue;
+        }
+        write_common<REACH>(args, shared, group, lane, warp, plan, all);
+    }
+    if (left)
+        compress_rest<REACH, DTYPE, QUANT>(args, shared, left, observe);
     if (is_last_block(&args.workspace->totals, shared))
         finish(args, shared);
 }

@@ -11,14 +11,14 @@
 enum Restore { RESTORE_FAST, RESTORE_ANY };
 
 // Blocks on a multiprocessor.
-enum { DECOMPRESS_FAST_BLOCKS = 4, DECOMPRESS_ANY_BLOCKS = 3 };
+enum { DECOMPRESS_FAST_BLOCKS = 5, DECOMPRESS_ANY_BLOCKS = 3 };
 
 enum { SWEEP_ROW = 64 }; // rows up to this long are written in order of memory: see store_sweep
 
 struct DecompressShared {
     alignas(16) u8 stage[GROUP_TILES][STAGE_BYTES];
     alignas(16) u32 columns[GROUP_TILES][64];
-    quantiser q;
+    quantiser q; // where a block has it: open_stream
     u32 status;
 };
 
@@ -30,17 +30,24 @@ struct StreamView {
     u32 status; // comet_status
 };
 
-// Checks the header against what is expected; every block does, since none may trust it. By warp 0.
-__device__ __forceinline__ u32 check_header(const DecompressArgs &args, const u8 *stream, u32 lane, float &bound) {
-    u32 word = ((const u32 *)stream)[lane];
-    bool free_word = lane == CUDA_HEADER_WORD_BOUND || lane == CUDA_HEADER_WORD_BYTES || lane == CUDA_HEADER_WORD_BYTES + 1;
-    bool differs = !free_word && word != args.header.words[lane];
-    if (__any_sync(ALL_LANES, differs))
-        return __any_sync(ALL_LANES, differs && lane < 2) ? COMET_ERROR_CORRUPT : COMET_ERROR_MISMATCH;
+// Which bits of a header's word must be as expected. With an epilogue the stream's dtype is its own affair.
+__device__ __forceinline__ u32 header_mask(const DecompressArgs &args, u32 i) {
+    return i == 1 && args.any_dtype ? 0x00ffffffu : ~0u;
+}
+
+// Checks the header against what is expected; every warp does, since none may trust it.
+__device__ __forceinline__ u32 check_header(const DecompressArgs &args, u32 word, u32 lane, float &bound,
+                                            u32 &dtype) {
+    bool is_free = lane == CUDA_HEADER_WORD_BOUND || lane == CUDA_HEADER_WORD_BYTES || lane == CUDA_HEADER_WORD_BYTES + 1 ||
+                   lane == CUDA_HEADER_WORD_CHECKSUM;
+    u32 differs = __ballot_sync(ALL_LANES, !is_free && ((word ^ args.header.words[lane]) & header_mask(args, lane)) != 0);
     bound = __uint_as_float(__shfl_sync(ALL_LANES, word, CUDA_HEADER_WORD_BOUND));
-    if (!(bound >= 0.0f && bound <= 0x1p100f) || quantiser_bound((double)bound, (comet_dtype)args.dtype) != bound)
-        return COMET_ERROR_CORRUPT; // the encoder never writes such a bound, and no proof covers its steps
-    return COMET_OK;
+    if (differs)
+        return differs & 3 ? COMET_ERROR_CORRUPT : COMET_ERROR_MISMATCH;
+    // the encoder never writes another bound, and no proof covers its steps
+    bool valid = bound == 0.0f ? __float_as_uint(bound) == 0 : bound >= 0x1p-100f && bound <= 0x1p100f;
+    dtype = args.any_dtype ? __shfl_sync(ALL_LANES, word, 1) >> 24 : args.dtype;
+    return valid && dtype <= COMET_BF16 ? COMET_OK : COMET_ERROR_CORRUPT;
 }
 
 __device__ __forceinline__ StreamView view_stream(const DecompressArgs &args, u64 groups) {
@@ -157,6 +164,7 @@ struct ChannelNumbers {
 template <int DTYPE> struct Restorer {
     const DecompressArgs &args;
     quantiser_class c;
+    u32 dtype; // of the stream
 
     __device__ __forceinline__ bool by_channel() const {
         return (args.flags & STREAM_GRID) || args.scale || args.shift;
@@ -186,18 +194,18 @@ template <int DTYPE> struct Restorer {
 
     __device__ __forceinline__ u32 of_code(int q, const ChannelNumbers &n, u64 index) const {
         float x = value_of_code(q, c, n.remainder);
-        if (args.dtype == COMET_F16)
+        if (dtype == COMET_F16)
             x = fminf(fmaxf(x, -65504.0f), 65504.0f);
         return finish(x, n, index);
     }
 
     // Of an exact tile: a pattern of the stream's dtype.
     __device__ __forceinline__ u32 of_pattern(u32 p, const ChannelNumbers &n, u64 index) const {
-        if (args.dtype == DTYPE && !(args.scale || args.shift || args.add || args.relu))
+        if (dtype == DTYPE && !(args.scale || args.shift || args.add || args.relu))
             return p;
-        float x = args.dtype == COMET_F32    ? __uint_as_float(p)
-                  : args.dtype == COMET_BF16 ? float_of_bf16(p)
-                                             : float_of_f16(p);
+        float x = dtype == COMET_F32    ? __uint_as_float(p)
+                  : dtype == COMET_BF16 ? float_of_bf16(p)
+                                        : float_of_f16(p);
         return finish(x, n, index);
     }
 };
@@ -470,7 +478,7 @@ __device__ __forceinline__ bool exact_patterns(const Restorer<DTYPE> &restorer, 
                                                const u8 *from, u32 entry, u32 *row, u32 (&p)[8][4]) {
     const Geometry &g = restorer.args.geometry;
     const u32 kind = entry >> ENTRY_KIND_SHIFT, size = entry & ENTRY_SIZE_MASK;
-    const u32 value_bytes = restorer.args.dtype == COMET_F32 ? 4 : 2;
+    const u32 value_bytes = restorer.dtype == COMET_F32 ? 4 : 2;
     const bool inner = tile < g.inner;
     if (exact_bytes<REACH>(g, s, inner, lane, kind, size, value_bytes, from) != size)
         return false;
@@ -504,6 +512,7 @@ __device__ __forceinline__ TileForm decode_tile(Restorer<DTYPE> &restorer, const
                                                 u32 tile, const TileStart &s, u32 lane, u32 (&u)[8], u32 (&p)[8][4]) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     restorer.c = q.classes[0];
+    restorer.dtype = q.dtype;
     if (source.entry >> ENTRY_KIND_SHIFT)
         return exact_patterns<REACH, DTYPE>(restorer, tile, s, lane, source.from, source.entry, (u32 *)source.stage, p)
                    ? FORM_OTHER
@@ -537,7 +546,7 @@ template <int REACH, int DTYPE, int HOW>
 __device__ __forceinline__ bool restore_any(const DecompressArgs &args, const quantiser &q, const TileSource &source,
                                             u32 tile, u32 lane) {
     const TileStart s = tile_start<REACH>(args.geometry, tile);
-    Restorer<DTYPE> restorer = {args, {}};
+    Restorer<DTYPE> restorer = {args, {}, 0};
     u32 u[8], p[8][4];
     TileForm form = decode_tile<REACH, DTYPE>(restorer, q, source, tile, s, lane, u, p);
     if (form == FORM_NARROW)
@@ -549,18 +558,20 @@ __device__ __forceinline__ bool restore_any(const DecompressArgs &args, const qu
 
 // A tile of narrow codes without padding. False: it is not one, or it is not valid.
 template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ bool restore_common(const DecompressArgs &args, const quantiser &q, const TileSource &source,
+__device__ __forceinline__ bool restore_common(const DecompressArgs &args, float bound, u32 dtype, const TileSource &source,
                                                u32 tile, u32 lane) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     u32 u[8];
     if (source.from == NULL || source.entry >> ENTRY_KIND_SHIFT || size > LARGEST_CODE_TILE ||
         tile >= args.geometry.inner || !has_whole_units(source.from, size, source.limit))
         return false;
-    Restorer<DTYPE> restorer = {args, q.classes[0]};
+    Restorer<DTYPE> restorer = {args, {}, dtype};
+    restorer.c = quantiser_step_of(bound, (comet_dtype)dtype, args.flags, 0);
     if (size) {
         u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
         TileHead head = tile_head(source.stage[at]);
-        restorer.c = q.classes[head.class_index];
+        if (head.class_index)
+            restorer.c = quantiser_step_of(bound, (comet_dtype)dtype, args.flags, head.class_index);
         if (restorer.c.wide || restorer.c.step == 0.0f ||
             !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
             return false;
@@ -579,11 +590,13 @@ __device__ __forceinline__ bool open_stream(const DecompressArgs &args, Decompre
     view = view_stream(args, args.groups);
     if (threadIdx.x < 32) {
         float bound = 0.0f;
-        u32 status = view.status ? view.status : check_header(args, view.table - STREAM_HEADER_BYTES, lane, bound);
+        u32 dtype = args.dtype, status = view.status;
+        if (status == COMET_OK)
+            status = check_header(args, ((const u32 *)(view.table - STREAM_HEADER_BYTES))[lane], lane, bound, dtype);
         if (lane == 0) {
             shared.status = status;
             if (status == COMET_OK)
-                quantiser_of(bound, (comet_dtype)args.dtype, args.flags, &shared.q);
+                quantiser_of(bound, (comet_dtype)dtype, args.flags, &shared.q);
             else
                 *args.status = (int32_t)status;
         }
@@ -624,26 +637,51 @@ __device__ __forceinline__ u64 for_tiles(const DecompressArgs &args, DecompressS
     return left;
 }
 
-// As in compressing, tiles that are not common ones wait for a loop of their own.
+// Any tile, from the start: what restore_common cannot do. A function of its own, so that it costs the others no registers.
 template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ void decompress_groups(const DecompressArgs &args, DecompressShared &shared) {
-    const u32 lane = threadIdx.x & 31;
-    StreamView view;
-    if (!open_stream(args, shared, view))
-        return;
-    u64 left = for_tiles(args, shared, view, [&](u32 tile, const TileSource &source) {
-        return restore_common<REACH, DTYPE, HOW>(args, shared.q, source, tile, lane);
-    });
-    const u32 warp = threadIdx.x >> 5;
-    for (u32 tile = blockIdx.x * GROUP_TILES + warp; left; tile += gridDim.x * GROUP_TILES, left >>= 1) {
-        if (!(left & 1))
-            continue;
-        TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
-        TileSource source = {bytes.from,          view.payload + view.payload_bytes, bytes.entry, {},
-                             shared.stage[warp], shared.columns[warp]};
-        if (!(bytes.from && restore_any<REACH, DTYPE, HOW>(args, shared.q, source, tile, lane)) && lane == 0)
-            *args.status = COMET_ERROR_CORRUPT;
-        __syncwarp(); // the stage is used again
+__device__ __noinline__ void restore_rest(const DecompressArgs &args, DecompressShared &shared, u32 tile) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const StreamView view = view_stream(args, args.groups);
+    float bound = 0.0f;
+    u32 dtype = args.dtype, status = view.status;
+    if (status == COMET_OK)
+        status = check_header(args, ((const u32 *)(view.table - STREAM_HEADER_BYTES))[lane], lane, bound, dtype);
+    if (status == COMET_OK) {
+        quantiser q;
+        quantiser_of(bound, (comet_dtype)dtype, args.flags, &q);
+        const TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
+        const TileSource source = {bytes.from,         view.payload + view.payload_bytes, bytes.entry, {},
+                                   shared.stage[warp], shared.columns[warp]};
+        if (!(bytes.from && restore_any<REACH, DTYPE, HOW>(args, q, source, tile, lane)))
+            status = COMET_ERROR_CORRUPT;
+    }
+    if (status != COMET_OK && lane == 0)
+        *args.status = (int32_t)status;
+}
+
+// A tile a warp.
+template <int REACH, int DTYPE, int HOW>
+__device__ __forceinline__ bool restore_first(const DecompressArgs &args, DecompressShared &shared, u32 tile) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const StreamView view = view_stream(args, args.groups);
+    if (view.status)
+        return false;
+    float bound;
+    u32 dtype;
+    const u32 word = __ldg((const u32 *)(view.table - STREAM_HEADER_BYTES) + lane);
+    const TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
+    const TileSource source = {bytes.from,         view.payload + view.payload_bytes, bytes.entry,
+                               first_unit(view, bytes, lane), shared.stage[warp],     shared.columns[warp]};
+    return check_header(args, word, lane, bound, dtype) == COMET_OK &&
+           restore_common<REACH, DTYPE, HOW>(args, bound, dtype, source, tile, lane);
+}
+
+template <int REACH, int DTYPE, int HOW>
+__device__ __forceinline__ void decompress_group(const DecompressArgs &args, DecompressShared &shared) {
+    const u32 tile = blockIdx.x * GROUP_TILES + (threadIdx.x >> 5);
+    if (tile < args.geometry.tiles && !restore_first<REACH, DTYPE, HOW>(args, shared, tile)) {
+        __syncwarp(); // the stage has been read
+        restore_rest<REACH, DTYPE, HOW>(args, shared, tile);
     }
 }
 
@@ -651,7 +689,7 @@ template <int REACH, int DTYPE, int HOW>
 __global__ void __launch_bounds__(BLOCK_THREADS, HOW == RESTORE_FAST ? DECOMPRESS_FAST_BLOCKS : DECOMPRESS_ANY_BLOCKS)
     eb_decompress_kernel(const __grid_constant__ DecompressArgs args) {
     __shared__ DecompressShared shared;
-    decompress_groups<REACH, DTYPE, HOW>(args, shared);
+    decompress_group<REACH, DTYPE, HOW>(args, shared);
 }
 
 #endif

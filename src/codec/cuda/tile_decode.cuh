@@ -134,6 +134,7 @@ __device__ __forceinline__ bool decode_narrow(u8 *stage, u32 at, u32 size, const
     u32 sum = inclusive_sum(bytes, lane), data = next + sum - bytes;
     if (next + __shfl_sync(ALL_LANES, sum, 31) != at + size)
         return false;
+    __syncwarp(); // the ballots have been read, with bytes beside them
     open_single(stage, flag, data, ballot);
     ((uint2 *)columns)[lane] = make_uint2(ballot, data - 1);
     __syncwarp();
@@ -187,6 +188,7 @@ __device__ __forceinline__ bool decode_wide(u8 *stage, u32 at, u32 size, const T
         return false;
     u32 w[2][8];
     const u32 up = 31 - lane;
+    __syncwarp(); // the ballots have been read, with bytes beside them
 #pragma unroll
     for (u32 half = 0; half < 2; half++) { // columns of 32 columns' places at a time
         open_single(stage, flag[half], data[half], ballot[half]);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Batch normalisation with the codec in the same kernels. What the backward pass needs of the layer's input is the
+ * normalised value u, kept as a stream on a grid whose bins end at the ReLU's threshold: the mask read off the stream
+ * is the one the forward pass used, value for value.
+ *
+ *     comet_cuda_norm norm = COMET_CUDA_NORM_INIT;
+ *     norm.channels = c, norm.mean = mean, norm.inverse_std = ..., norm.relu = 1;
+ *     comet_cuda_norm_workspace(&x, &params, &workspace_bytes);
+ *     comet_cuda_norm_prepare(&norm, cuda_stream);                                 // the statistics are known
+ *     comet_cuda_norm_forward(&norm, &x, &y, &params, &exec, &slot, NULL);         // x is not needed any more
+ *     ...
+ *     comet_cuda_norm_backward(&norm, &slot, NULL, &dy, &dx, dgamma, dbeta, &params, &exec, status);
+ *
+ * Calls are like those of comet/cuda.h: ordered on a CUDA stream, returning at once, and fit for a graph. Tensors are
+ * those of comet/cuda.h too (all four of one call of the same shape, layout and dtype), with a channel dimension: the
+ * last of COMET_NHWC, the second of COMET_NCHW with three or more dimensions.
+ *
+ * In fp32, rounded to nearest, no flushing of subnormals, fma where written:
+ *
+ *     shift = -(mean * inverse_std)
+ *     u = fma(inverse_std, x, shift)
+ *     threshold = -beta / gamma; if gamma is 0: +Inf (always off) where beta <= 0, else -Inf (always on);
+ *                 without a ReLU: NaN (always on)
+ *     off = gamma < 0 ? u >= threshold : u <= threshold      (a NaN is never off: it goes on to y and the gradients)
+ *     y = off ? 0 : max(fma(gamma, u, beta), 0), without ReLU fma(gamma, u, beta); then rounded to y's dtype
+ *
+ * Backwards, from a stream u is the decoded value u', else it is that of x again:
+ *
+ *     dz = off ? 0 : dy,   dbeta = sum dz,   dgamma = sum dz * u
+ *     dx = gamma * inverse_std * (dz - dbeta / n - u * dgamma / n)                 n: values of a channel
+ *
+ * Sums are formed in an order that depends on the shape and the kind of GPU alone:
+ * the same input gives the same bits again.
+ */
+#ifndef COMET_CUDA_NORM_H
+#define COMET_CUDA_NORM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comet/codec.h"
+#include "comet/cuda.h"
+#include "comet/export.h"
+#include "comet/status.h"
+#include "comet/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One layer. All pointers are device memory, 16-byte aligned, `channels` values each. */
+typedef struct comet_cuda_norm {
+    size_t size;              /* sizeof(comet_cuda_norm) */
+    int64_t channels;         /* the extent of the tensors' channel dimension */
+    const float *mean;        /* only for comet_cuda_norm_prepare */
+    const float *inverse_std; /* 1 / sqrt(variance + epsilon); finite */
+    const float *gamma;
+    const float *beta;
+    float *shift;     /* comet_cuda_norm_prepare writes these two, the other calls read them; */
+    float *threshold; /* a kernel of the caller that knows the statistics first may write them in its place */
+    int32_t relu;     /* 1: a ReLU follows in the same pass */
+} comet_cuda_norm;
+
+#define COMET_CUDA_NORM_INIT                                                                                           \
+    { sizeof(comet_cuda_norm), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+
+/* Writes norm->shift and norm->threshold. A small kernel; whenever a table changed, before the next forward pass. */
+COMET_API comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *stream);
+
+/*
+ * The grid of the streams that forward passes write, for comet_cuda_decompress: it decodes u', and with gamma and beta
+ * as the epilogue's scale and shift, and its relu, the layer's output.
+ */
+COMET_API comet_status comet_cuda_norm_grid(const comet_cuda_norm *norm, comet_codec_grid *grid);
+
+/* The workspace (comet_cuda_workspace_init) that both passes over such a tensor need. */
+COMET_API comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_codec_params *params,
+                                                 size_t *bytes);
+
+/* The most bytes that the stream of such a tensor can take. */
+COMET_API comet_status comet_cuda_norm_bound(const comet_tensor *tensor, const comet_codec_params *params,
+                                             size_t *bytes);
+
+/*
+ * Writes y and, unless `slot` is NULL, the stream of u; y is the same either way. `params` say the bound, as for
+ * comet_cuda_compress; codec must be COMET_CODEC_EB, rounding to nearest, without keep-mask, checksum or grid (it is
+ * made from `norm`). Without a slot params, the workspace and `host` are not read, and y may be x.
+ */
+COMET_API comet_status comet_cuda_norm_forward(const comet_cuda_norm *norm, const comet_tensor *x,
+                                               const comet_tensor *y, const comet_codec_params *params,
+                                               const comet_codec_exec *exec, const comet_cuda_slot *slot,
+                                               comet_cuda_result *host);
+
+/*
+ * Writes dx, dgamma and dbeta (device memory, `channels` values each) from the stream in `slot`, or if that is NULL
+ * from `x`; one of the two is given. `status` is that of comet_cuda_decompress; it may be NULL without a slot. dx may
+ * be dy.
+ */
+COMET_API comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_cuda_slot *slot,
+                                                const comet_tensor *x, const comet_tensor *dy, const comet_tensor *dx,
+                                                float *dgamma, float *dbeta, const comet_codec_params *params,
+                                                const comet_codec_exec *exec, int32_t *status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

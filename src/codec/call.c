@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec/call.h"
+
+#include <string.h>
+
+#include "base/tensor_check.h"
+
+const codec_vtable *const comet_codecs[CODEC_COUNT] = {
+    [COMET_CODEC_RAW] = &comet_codec_raw,   [COMET_CODEC_EB] = &comet_codec_eb,
+    [COMET_CODEC_ZVC] = &comet_codec_zvc,   [COMET_CODEC_MASK] = &comet_codec_mask,
+    [COMET_CODEC_POOL] = &comet_codec_pool, [COMET_CODEC_GROUP] = &comet_codec_group,
+    [COMET_CODEC_DCT] = &comet_codec_dct,
+};
+
+int comet_call_options(void *options, size_t known, const void *given, const void *defaults) {
+    memcpy(options, defaults, known);
+    if (!given)
+        return 1;
+    size_t size;
+    memcpy(&size, given, sizeof size);
+    if (size < 2 * sizeof(size_t) || size > 4096)
+        return 0;
+    for (size_t i = known; i < size; i++)
+        if (((const char *)given)[i])
+            return 0;
+    memcpy(options, given, size < known ? size : known);
+    return 1;
+}
+
+int comet_call_params(comet_codec_params *params, const comet_codec_params *given) {
+    static const comet_codec_params defaults = COMET_CODEC_PARAMS_INIT;
+    return given && comet_call_options(params, sizeof *params, given, &defaults);
+}
+
+int comet_call_exec(comet_codec_exec *exec, const comet_codec_exec *given) {
+    static const comet_codec_exec defaults = COMET_CODEC_EXEC_INIT;
+    return comet_call_options(exec, sizeof *exec, given, &defaults);
+}
+
+comet_status comet_call_choices(const comet_codec_params *p) {
+    return (unsigned)p->codec < CODEC_COUNT && (unsigned)p->bound_kind <= COMET_BOUND_RELATIVE &&
+                   (unsigned)p->rounding <= COMET_ROUND_STOCHASTIC
+               ? COMET_OK
+               : COMET_ERROR_ARGUMENT;
+}
+
+comet_status comet_call_shape(const comet_tensor *tensor) {
+    if (!tensor)
+        return COMET_ERROR_ARGUMENT;
+    static char anything;
+    comet_tensor copy = *tensor;
+    copy.data = &anything;
+    return comet_tensor_check(&copy);
+}
+
+void comet_call_header(const comet_tensor *tensor, const comet_codec_params *p, stream_header *h) {
+    *h = (stream_header){.codec = p->codec,
+                         .dtype = tensor->dtype,
+                         .layout = tensor->layout,
+                         .ndim = tensor->ndim,
+                         .count = comet_tensor_count(tensor),
+                         .flags = p->checksum ? STREAM_CHECKSUM : 0};
+    memcpy(h->shape, tensor->shape, (size_t)tensor->ndim * sizeof *h->shape);
+}
+
+comet_status comet_call_stream(const stream_header *h) {
+    const codec_vtable *codec = comet_codecs[h->codec];
+    comet_tensor tensor = {.dtype = h->dtype, .layout = h->layout, .ndim = h->ndim};
+    memcpy(tensor.shape, h->shape, sizeof tensor.shape);
+    return codec->check_stream ? codec->check_stream(h, &tensor) : COMET_OK;
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of a batch normalisation that keeps a stream: each tile is normalised, written as y and compressed,
+// all while its values are in registers.
+#ifndef COMET_CODEC_CUDA_NORM_FORWARD_CUH
+#define COMET_CODEC_CUDA_NORM_FORWARD_CUH
+
+#include "codec/cuda/eb_compress.cuh"
+#include "codec/cuda/norm_args.cuh"
+
+// The observer of compress_groups: writes y of the tiles of its general loop, value by value. Those of the first loop
+// it takes over altogether: see compress_common below.
+template <int REACH, int DTYPE> struct NormForward {
+    const NormForwardArgs &args;
+
+    __device__ __forceinline__ void operator()(u32 tile, const TileStart &s, u32 lane, const float (&v)[8][4],
+                                               u32 real) const {
+        const CompressArgs &codec = args.codec;
+        u32 p[8][4] = {};
+        for_channels<REACH>(codec.geometry, codec.channel_map, tile, s, lane, [&](int a, int e, u32 channel) {
+            if (real >> (4 * a + e) & 1)
+                p[a][e] =
+                    pattern_of_float<DTYPE>(norm_y(v[a][e], norm_channel(args.tables, channel), args.tables.floor));
+        });
+        store_patterns<REACH, DTYPE>(args.y, codec.geometry, tile, s, lane, p);
+    }
+};
+
+// A thread's channels in registers.
+template <int REACH> struct NormForwardFew {
+    float scale[NORM_SETS<REACH>], shift[NORM_SETS<REACH>], edge[NORM_SETS<REACH>];
+    float gamma[NORM_SETS<REACH>], beta[NORM_SETS<REACH>];
+    bool negative[NORM_SETS<REACH>];
+    bool is_whole; // every channel has a threshold
+
+    __device__ __forceinline__ NormForwardFew(const NormTables &t, const NormSets<REACH> &sets) {
+        norm_load<REACH>(t.scale, sets, scale);
+        norm_load<REACH>(t.shift, sets, shift);
+        norm_load<REACH>(t.threshold, sets, edge);
+        norm_load<REACH>(t.gamma, sets, gamma);
+        norm_load<REACH>(t.beta, sets, beta);
+        is_whole = true;
+#pragma unroll
+        for (int i = 0; i < NORM_SETS<REACH>; i++) {
+            NormChannel n = {scale[i], shift[i], edge[i], gamma[i], beta[i]};
+            is_whole &= n.has_threshold();
+            negative[i] = n.is_negative();
+            edge[i] = n.edge();
+        }
+    }
+
+    // Bit 4 a + e: the channel of v[a][e] is on below its edge.
+    __device__ __forceinline__ u32 negative_bits(u32 second) const {
+        u32 bits = 0;
+        if (REACH == REACH_LAST4)
+#pragma unroll
+            for (int i = 0; i < NORM_SETS<REACH>; i++)
+                bits |= negative[i] ? 0x11111111u << i : 0;
+        else
+            bits = (negative[0] ? ~second : 0) | (negative[NORM_SETS<REACH> - 1] ? second : 0);
+        return bits;
+    }
+};
+
+// Normalises a tile's values to v and writes y; returns how many of the thread's are on. Bit 4 a + e of `upper`: above
+// the edge; of `second`: in the second map. Only right if all are finite.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ u32 norm_tile(const NormForwardArgs &args, const NormSets<REACH> &sets, u32 tile,
+                                         const TileStart &s, u32 lane, u32 (&p)[8][4], float (&v)[8][4], u32 &upper,
+                                         u32 &second, bool &is_whole) {
+    typedef typename Pattern<DTYPE>::Word Word;
+    constexpr int WIDTH = reach_width(REACH);
+    const NormForwardFew<REACH> n(args.tables, sets);
+    const float floor = args.tables.floor;
+    upper = second = 0;
+    is_whole = n.is_whole;
+    for_pieces<REACH>(args.codec.geometry, tile, s, lane, [&](int a, int e, u64 index, u64) {
+        Word *y = (Word *)args.y + index;
+        int c = sets.of(e, index);
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) {
+            if (REACH == REACH_FLAT || REACH == REACH_LAST4)
+                c = sets.of(e + i, index + i);
+            float u = __fmaf_rn(n.scale[c], float_of_pattern<DTYPE>(p[a][e + i]), n.shift[c]);
+            bool is_upper = u > n.edge[c], is_on = is_upper != n.negative[c];
+            float x = norm_clamp(__fmaf_rn(n.gamma[c], u, n.beta[c]), floor);
+            v[a][e + i] = u;
+            upper |= (u32)is_upper << (4 * a + e + i);
+            if (!reach_is_last(REACH))
+                second |= (u32)c << (4 * a + e + i);
+            p[a][e + i] = pattern_of_float<DTYPE>(is_on ? x : 0.0f);
+        }
+        if (WIDTH == 4)
+            write4<DTYPE>(y, p[a]);
+        else if (WIDTH == 2)
+            write2<DTYPE>(y, p[a] + e);
+        else
+            *y = (Word)p[a][e];
+    });
+    return (u32)__popc(upper ^ n.negative_bits(second));
+}
+
+// A threshold in terms of codes that are the low bits of a float: what code_grid does, on the magic number's side.
+struct NormEdge {
+    float remainder;
+    int code; // A, as those bits
+};
+
+constexpr float NORM_MAGIC = MAGIC + 128.0f; // its low byte is the biased code
+
+__device__ __forceinline__ u32 norm_code(float u, float inverse, const NormEdge &g, bool is_upper) {
+    float q = __fmul_rn(__fsub_rn(u, g.remainder), inverse);
+    int code = __float_as_int(__fadd_rd(q, NORM_MAGIC));
+    return (u32)(is_upper ? max(code, g.code) : min(code, g.code - 1));
+}
+
+__device__ __forceinline__ u32 norm_pack(u32 q0, u32 q1, u32 q2, u32 q3) {
+    return permute<0x5410>(permute<0x0040>(q0, q1), permute<0x0040>(q2, q3));
+}
+
+// Biased narrow codes of a tile without padding, as words for the exchange.
+template <int REACH>
+__device__ __forceinline__ void norm_codes(const NormTables &t, const NormSets<REACH> &sets, const quantiser_class &c,
+                                           const float (&v)[8][4], u32 upper, u32 second, u32 (&w)[8]) {
+    float threshold[NORM_SETS<REACH>];
+    NormEdge edges[NORM_SETS<REACH>];
+    norm_load<REACH>(t.threshold, sets, threshold);
+#pragma unroll
+    for (int i = 0; i < NORM_SETS<REACH>; i++) {
+        grid_channel g = quantiser_grid(&c, threshold[i], 1.0f);
+        edges[i] = NormEdge{g.remainder, __float_as_int(NORM_MAGIC) + g.code};
+    }
+    const float inverse = c.inverse;
+    auto code = [&](int a, int e) {
+        int set = reach_is_last(REACH) ? sets.of(e, 0) : (int)(second >> (4 * a + e) & 1);
+        return norm_code(v[a][e], inverse, edges[set], upper >> (4 * a + e) & 1);
+    };
+    pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
+        return norm_pack(code(a0, e0), code(a1, e1), code(a2, e2), code(a3, e3));
+    });
+}
+
+// compress_groups calls this in place of its own compress_common: the better match for the observer. False: the tile
+// has many channels, values that are not finite or no narrow codes, and is done in the general loop, y included.
+template <int REACH, int DTYPE, int QUANT>
+__device__ __forceinline__ bool compress_common(const CompressArgs &codec, CompressShared &shared, u32 tile, u32 lane,
+                                                u32 warp, TilePlan &plan, const NormForward<REACH, DTYPE> &norm) {
+    const Geometry &g = codec.geometry;
+    const TileStart s = tile_start<REACH>(g, tile);
+    const NormSets<REACH> sets(codec.channel_map, g, s, lane);
+    if (!sets.few)
+        return false;
+    u32 p[8][4], upper, second;
+    float v[8][4];
+    bool is_whole;
+    load_inner<REACH, DTYPE>(codec.x, g, tile, s, lane, p);
+    u32 on = norm_tile<REACH, DTYPE>(norm.args, sets, tile, s, lane, p, v, upper, second, is_whole);
+    const Range range = range_of(v);
+    const u32 magnitude = magnitude_of(range), class_index = class_of(shared.q, magnitude);
+    const bool any = __any_sync(ALL_LANES, is_whole), all = __all_sync(ALL_LANES, is_whole);
+    if (!sums_fit_f32(magnitude) || class_index != 0 || any != all) // what counts as positive differs between channels
+        return false;
+    Survey survey;
+    survey_plain<REACH>(v, range, survey);
+    if (any)
+        survey.positive = __reduce_add_sync(ALL_LANES, on);
+    if (lane == 0)
+        keep_stats(survey, shared.stats[warp]);
+    u32 w[8], u[8];
+    norm_codes<REACH>(norm.args.tables, sets, shared.q.classes[0], v, upper, second, w);
+    exchange_codes<REACH>(w, lane, shared.planes[warp], u);
+    plan_narrow<REACH, false>(g, s, lane, u, 0, shared.planes[warp], shared.columns[warp], plan);
+    return true;
+}
+
+enum { NORM_FORWARD_BLOCKS = 3 }; // on a multiprocessor
+
+template <int REACH, int DTYPE>
+__global__ void __launch_bounds__(BLOCK_THREADS, NORM_FORWARD_BLOCKS)
+    norm_forward_kernel(const __grid_constant__ NormForwardArgs args) {
+    __shared__ CompressShared shared;
+    compress_groups<REACH, DTYPE, QUANTISE_ANY>(args.codec, shared, NormForward<REACH, DTYPE>{args});
+}
+
+#endif

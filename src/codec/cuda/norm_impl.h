@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the checks of comet/cuda_norm.h (norm_cuda.c) and its kernels (norm.cu). Arguments are checked. */
+#ifndef COMET_CODEC_CUDA_NORM_IMPL_H
+#define COMET_CODEC_CUDA_NORM_IMPL_H
+
+#include "codec/cuda/cuda_impl.h"
+#include "comet/cuda_norm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* With a slot: job.params has the layer's grid; job.tensor is x. Without: only tensor and stream are set. */
+typedef struct norm_forward_job {
+    const comet_cuda_norm *norm;
+    cuda_compress_job codec;
+    void *y;
+    int has_slot;
+} norm_forward_job;
+
+/* codec.tensor is dx. From x: of the codec's part, params, slot, header and status are not set. */
+typedef struct norm_backward_job {
+    const comet_cuda_norm *norm;
+    cuda_decompress_job codec;
+    const void *x, *dy; /* x: NULL if there is a slot */
+    float *dgamma, *dbeta;
+} norm_backward_job;
+
+/* Whether kernels can count the tensor's maps. */
+int comet_norm_is_supported(const comet_tensor *tensor);
+
+/* Workspace of a backward pass on the current device. */
+size_t comet_norm_workspace(const comet_tensor *tensor);
+
+cudaError_t comet_norm_prepare(const comet_cuda_norm *norm, cudaStream_t stream);
+cudaError_t comet_norm_forward(const norm_forward_job *job);
+cudaError_t comet_norm_backward(const norm_backward_job *job);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

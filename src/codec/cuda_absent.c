@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comet/cuda.h and comet/cuda_norm.h in a library built without CUDA. */
+#include "comet/cuda.h"
+#include "comet/cuda_norm.h"
+
+comet_status comet_cuda_check(int32_t device) {
+    (void)device;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+    (void)tensor, (void)params, (void)bytes;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_workspace(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+    (void)tensor, (void)params, (void)bytes;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *stream) {
+    (void)workspace, (void)bytes, (void)stream;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_compress(const comet_tensor *tensor, const comet_codec_params *params,
+                                 const comet_codec_exec *exec, const comet_cuda_slot *slot, comet_cuda_result *host) {
+    (void)tensor, (void)params, (void)exec, (void)slot, (void)host;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_decompress(const comet_cuda_slot *slot, const comet_codec_params *params,
+                                   const comet_cuda_epilogue *epilogue, const comet_codec_exec *exec,
+                                   const comet_tensor *tensor, int32_t *status) {
+    (void)slot, (void)params, (void)epilogue, (void)exec, (void)tensor, (void)status;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+/* ---- comet/cuda_norm.h ---- */
+
+comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *stream) {
+    (void)norm, (void)stream;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_norm_grid(const comet_cuda_norm *norm, comet_codec_grid *grid) {
+    (void)norm, (void)grid;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+    (void)tensor, (void)params, (void)bytes;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_norm_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+    (void)tensor, (void)params, (void)bytes;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_norm_forward(const comet_cuda_norm *norm, const comet_tensor *x, const comet_tensor *y,
+                                     const comet_codec_params *params, const comet_codec_exec *exec,
+                                     const comet_cuda_slot *slot, comet_cuda_result *host) {
+    (void)norm, (void)x, (void)y, (void)params, (void)exec, (void)slot, (void)host;
+    return COMET_ERROR_NO_DEVICE;
+}
+
+comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_cuda_slot *slot, const comet_tensor *x,
+                                      const comet_tensor *dy, const comet_tensor *dx, float *dgamma, float *dbeta,
+                                      const comet_codec_params *params, const comet_codec_exec *exec, int32_t *status) {
+    (void)norm, (void)slot, (void)x, (void)dy, (void)dx, (void)dgamma, (void)dbeta, (void)params, (void)exec;
+    (void)status;
+    return COMET_ERROR_NO_DEVICE;
+}

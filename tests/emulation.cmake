@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# comet_emulated: libcomet with its device code compiled as C++ for the CPU, in place of the real one or of none, so that
+# it is tested on every machine and with the sanitizers. Needs a C++ compiler, which only the tests do.
+
+file(GLOB comet_emulation_sources CONFIGURE_DEPENDS emulation/*.cc emulation/*.c)
+list(FILTER comet_emulation_sources EXCLUDE REGEX "/emulation_check\\.cc$")
+set(src "${PROJECT_SOURCE_DIR}/src")
+file(GLOB comet_emulated_host CONFIGURE_DEPENDS "${src}/codec/cuda/*.c" "${src}/store/cuda/*.c")
+file(GLOB comet_emulated_kernels CONFIGURE_DEPENDS "${src}/codec/cuda/*.cu" "${src}/store/cuda/*.cu")
+# In this folder alone: where the library itself is built they stay CUDA.
+set_source_files_properties(${comet_emulated_kernels} PROPERTIES LANGUAGE CXX)
+
+add_library(comet_emulated STATIC $<TARGET_OBJECTS:comet_objects>
+  ${comet_emulation_sources} ${comet_emulated_host} ${comet_emulated_kernels})
+target_include_directories(comet_emulated BEFORE PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/emulation")
+target_compile_definitions(comet_emulated PUBLIC COMET_HAVE_CUDA=1 COMET_CUDA_EMULATION=1 COMET_CUDA_LEAST_ARCH=80)
+target_link_libraries(comet_emulated PUBLIC comet_build)
+# In every build: kernels have many variants, and compiling them harder takes longer than the tests gain.
+target_compile_options(comet_emulated PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+
+comet_add_support(comet_test_support_emulated comet_emulated ${comet_support_sources})
+
+if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/emulation/emulation_check.cc")
+  add_executable(emulation_check emulation/emulation_check.cc)
+  target_link_libraries(emulation_check PRIVATE comet_test_support_emulated)
+  comet_add_test(emulation_check LABEL emulated COMMAND emulation_check)
+endif()

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comet/cuda.h where it cannot work (no GPU, or built without CUDA): every call says so and touches nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comet/comet.h"
+#include "support/assert_ok.h"
+
+static comet_status absence(void) {
+    comet_status status = comet_cuda_check(0);
+    if (status == COMET_OK || status == COMET_ERROR_UNSUPPORTED) {
+        printf("there is a GPU here\n");
+        skip();
+    }
+    assert_true(status == COMET_ERROR_NO_DEVICE || status == COMET_ERROR_DRIVER);
+    return status;
+}
+
+static void test_calls(void **state) {
+    (void)state;
+    comet_status expected = absence();
+    float data[4] = {0};
+    comet_tensor t;
+    assert_ok(comet_tensor_init(&t, data, COMET_F32, COMET_FLAT, 1, (int64_t[]){4}));
+    t.device.kind = COMET_CUDA;
+    comet_codec_params p = COMET_CODEC_PARAMS_INIT;
+    comet_cuda_slot slot = {.base = data, .capacity = sizeof data};
+    size_t bytes = 7;
+    int32_t status = 7;
+    assert_int_equal(comet_cuda_bound(&t, &p, &bytes), expected);
+    assert_int_equal(comet_cuda_workspace(&t, &p, &bytes), expected);
+    assert_int_equal(comet_cuda_workspace_init(data, sizeof data, NULL), expected);
+    assert_int_equal(comet_cuda_compress(&t, &p, NULL, &slot, NULL), expected);
+    assert_int_equal(comet_cuda_decompress(&slot, &p, NULL, NULL, &t, &status), expected);
+    assert_int_equal(bytes, 7);
+    assert_int_equal(status, 7);
+}
+
+static void test_nulls(void **state) {
+    (void)state;
+    comet_status expected = absence();
+    assert_int_equal(comet_cuda_bound(NULL, NULL, NULL), expected);
+    assert_int_equal(comet_cuda_workspace(NULL, NULL, NULL), expected);
+    assert_int_equal(comet_cuda_workspace_init(NULL, 0, NULL), expected);
+    assert_int_equal(comet_cuda_compress(NULL, NULL, NULL, NULL, NULL), expected);
+    assert_int_equal(comet_cuda_decompress(NULL, NULL, NULL, NULL, NULL, NULL), expected);
+}
+
+static void test_no_such_device(void **state) {
+    (void)state;
+    comet_status status = comet_cuda_check(-1);
+    assert_true(status == COMET_ERROR_NO_DEVICE || status == COMET_ERROR_DRIVER);
+    status = comet_cuda_check(1 << 20);
+    assert_true(status == COMET_ERROR_NO_DEVICE || status == COMET_ERROR_DRIVER);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_nulls),
+        cmocka_unit_test(test_no_such_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
