@@ -70,7 +70,7 @@ typedef struct comet_cuda_epilogue {
     const float *scale; /* device memory; NULL: 1 */
     const float *shift; /* device memory; NULL: 0 */
     const void *add;    /* device memory, the shape, layout and dtype of the output; NULL: nothing is added */
-    int32_t relu;       /* 1: what is not positive becomes 0 */
+    int32_t relu;       /* 1: what is negative becomes 0; a NaN stays */
 } comet_cuda_epilogue;
 
 #define COMET_CUDA_EPILOGUE_INIT                                                                                       \

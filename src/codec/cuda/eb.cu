@@ -38,8 +38,7 @@ static ChannelMap channels_of(const comet_tensor *tensor, const tile_geometry *g
 
 static comet_status check(const comet_tensor *tensor, const comet_codec_params *params) {
     tile_geometry g = geometry_of(tensor);
-    if (tensor->dtype == COMET_U8 || g.row > LONGEST_ROW || g.channels > LONGEST_ROW ||
-        g.tiles > MOST_TILES)
+    if (tensor->dtype == COMET_U8 || g.row > LONGEST_ROW || g.channels > LONGEST_ROW || g.tiles > MOST_TILES)
         return COMET_ERROR_UNSUPPORTED;
     if (channel_stride(tensor) > (u64)LONGEST_ROW || comet_tensor_channels(tensor) > LONGEST_ROW)
         return COMET_ERROR_UNSUPPORTED;
@@ -121,7 +120,8 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     return a;
 }
 
-static cudaError_t launch_compress(comet_dtype dtype, Reach reach, bool any, const CompressArgs &a, cudaStream_t stream) {
+static cudaError_t launch_compress(comet_dtype dtype, Reach reach, bool any, const CompressArgs &a,
+                                   cudaStream_t stream) {
     return dtype == COMET_F32   ? eb_launch_compress_f32(reach, any, a, stream)
            : dtype == COMET_F16 ? eb_launch_compress_f16(reach, any, a, stream)
                                 : eb_launch_compress_bf16(reach, any, a, stream);
@@ -193,4 +193,5 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
 }
 
 extern "C" const cuda_codec_vtable comet_cuda_eb = {check, describe, body_bound, workspace_bytes, compress, decompress};
-extern "C" const cuda_codec_vtable comet_cuda_zvc = {check, describe, body_bound, workspace_bytes, compress, decompress};
+extern "C" const cuda_codec_vtable comet_cuda_zvc = {check,           describe, body_bound,
+                                                     workspace_bytes, compress, decompress};

@@ -76,12 +76,14 @@ struct DecompressArgs {
 // The classes of the bound a source gives. Called by one warp.
 __device__ __forceinline__ float bound_of(const BoundSource &source, comet_dtype dtype) {
     double bound = source.device ? (double)*source.device : source.value;
-    if (source.stats)
-        bound = source.stats->nonzero ? __dmul_rn(bound, __dsqrt_rn(__ddiv_rn(source.stats->sum_squares,
-                                                                              (double)source.stats->nonzero)))
-                                      : 0.0;
-    if (!(bound >= 0.0 && bound <= 0x1.fffffffffffffp+1023)) // a device bound may be anything
+    if (!(bound >= 0.0 && bound <= 0x1.fffffffffffffp+1023)) // in device memory it may be anything
         bound = 0.0;
+    if (source.stats) {
+        const comet_codec_stats *s = source.stats;
+        bound = s->nonzero ? __dmul_rn(bound, __dsqrt_rn(__ddiv_rn(s->sum_squares, (double)s->nonzero))) : 0.0;
+        if (!(bound >= 0.0)) // and so may the statistics
+            bound = 0.0;
+    }
     return quantiser_bound(bound, dtype);
 }
 

@@ -62,8 +62,8 @@ __device__ __forceinline__ void for_channels(const Geometry &g, const ChannelMap
 
 // The patterns as they are stored exactly: those of the tensor, or of fp32 where a grid scales and shifts them.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ void scale_patterns(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane, u32 real,
-                                               u32 (&p)[8][4]) {
+__device__ __forceinline__ void scale_patterns(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
+                                               u32 real, u32 (&p)[8][4]) {
     const GridTables &t = args.grid;
     for_channels<REACH>(args.geometry, args.channel_map, tile, s, lane, [&](int a, int e, u32 channel) {
         float x = exact_float_of_pattern<DTYPE>(p[a][e]);
@@ -139,13 +139,16 @@ __device__ __forceinline__ void codes_nearest(const float (&v)[8][4], float inve
 
 // Noise of a thread's values for stochastic rounding: made where a lane owns all eight columns, moved through `exchange`.
 template <int REACH>
-__device__ __forceinline__ void tile_noise(u32 tile, u64 seed, bool wide, u32 lane, u32 *exchange, float (&noise)[8][4]) {
+__device__ __forceinline__ void tile_noise(u32 tile, u64 seed, bool wide, u32 lane, u32 *exchange,
+                                           float (&noise)[8][4]) {
+#pragma unroll
+    for (int i = 0; i < 32; i++) // filled in two rows at a time, and never left unset
+        noise[i / 4][i % 4] = 0.0f;
 #pragma unroll 1
     for (u32 half = 0; half < 2; half++) { // two rows at a time
 #pragma unroll
         for (u32 k = 0; k < 2; k++)
-            ((uint4 *)exchange)[32 * k + lane] =
-                philox(make_uint4(tile, 0, 4 * lane + 2 * half + k, 0), seed);
+            ((uint4 *)exchange)[32 * k + lane] = philox(make_uint4(tile, 0, 4 * lane + 2 * half + k, 0), seed);
         __syncwarp();
 #pragma unroll
         for (int a = 0; a < 8; a++)
@@ -242,8 +245,8 @@ __device__ __forceinline__ void load_exact(const CompressArgs &args, u32 tile, c
 
 // The thread's values as the quantiser sees them.
 template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void values_of(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane, u32 (&p)[8][4],
-                                          u32 real, float (&v)[8][4]) {
+__device__ __forceinline__ void values_of(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
+                                          u32 (&p)[8][4], u32 real, float (&v)[8][4]) {
     const bool has_grid = QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID);
     if (has_grid)
         scale_patterns<REACH, DTYPE>(args, tile, s, lane, real, p);
@@ -257,8 +260,8 @@ __device__ __forceinline__ void values_of(const CompressArgs &args, u32 tile, co
 // Quantises a tile to narrow codes and plans it.
 template <int REACH, int QUANT, bool PADDED>
 __device__ __forceinline__ void plan_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c,
-                                           u32 class_index, const float (&v)[8][4], u32 tile, const TileStart &s, u32 lane,
-                                           u32 warp, u32 real, TilePlan &plan) {
+                                           u32 class_index, const float (&v)[8][4], u32 tile, const TileStart &s,
+                                           u32 lane, u32 warp, u32 real, TilePlan &plan) {
     u32 *exchange = shared.planes[warp], u[8];
     if (QUANT == QUANTISE_FAST || c.mode == QUANTISE_NEAREST) {
         codes_nearest<REACH>(v, c.inverse, lane, exchange, u);
@@ -276,9 +279,9 @@ __device__ __forceinline__ void plan_codes(const CompressArgs &args, CompressSha
 
 // The same with codes of 16 bits.
 template <int REACH, int QUANT>
-__device__ __forceinline__ void plan_wide_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c,
-                                                u32 class_index, const float (&v)[8][4], u32 tile, const TileStart &s,
-                                                u32 lane, u32 warp, u32 real, TilePlan &plan) {
+__device__ __forceinline__ void
+plan_wide_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c, u32 class_index,
+                const float (&v)[8][4], u32 tile, const TileStart &s, u32 lane, u32 warp, u32 real, TilePlan &plan) {
     int q[8][4];
     if (QUANT == QUANTISE_FAST)
 #pragma unroll
@@ -327,7 +330,8 @@ __device__ __forceinline__ void publish_stats(const CompressShared &shared, Work
         b = __dadd_rn(b, __shfl_xor_sync(ALL_LANES, b, d));
     }
     u32 once = lane < GROUP_TILES ? 1 : 0;
-    u32 nonzero = __reduce_add_sync(ALL_LANES, once * t.nonzero), positive = __reduce_add_sync(ALL_LANES, once * t.positive),
+    u32 nonzero = __reduce_add_sync(ALL_LANES, once * t.nonzero),
+        positive = __reduce_add_sync(ALL_LANES, once * t.positive),
         nonfinite = __reduce_add_sync(ALL_LANES, once * t.nonfinite);
     int least = __reduce_min_sync(ALL_LANES, t.least), most = __reduce_max_sync(ALL_LANES, t.most);
     if (lane != 0)
@@ -453,8 +457,8 @@ __device__ __forceinline__ void copy_tile(const u8 *from, u32 bytes, u8 *to, u32
 }
 
 template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void write_special(const CompressArgs &args, CompressShared &shared, const TilePlan &plan, u32 tile,
-                                           u32 lane, u32 warp, u8 *to) {
+__device__ __forceinline__ void write_special(const CompressArgs &args, CompressShared &shared, const TilePlan &plan,
+                                              u32 tile, u32 lane, u32 warp, u8 *to) {
     u32 kind = plan.entry >> ENTRY_KIND_SHIFT;
     if (kind == KIND_CODES && plan.wide) {
         WideStore store = {shared.planes[warp], shared.high[warp]};
@@ -485,8 +489,7 @@ __device__ __forceinline__ void write_table(u8 *table, u32 group, u64 offset, u3
 // Looks on while a tensor is compressed: observe(tile, s, lane, v, real) gets every tile's values, scaled and shifted by a grid;
 // some tiles come twice.
 struct NoObserver {
-    __device__ __forceinline__ void operator()(u32, const TileStart &, u32, const float (&)[8][4], u32) const {
-    }
+    __device__ __forceinline__ void operator()(u32, const TileStart &, u32, const float (&)[8][4], u32) const {}
 };
 
 // A tile of a group whose tiles have no padding. False: it is not one for the first loop.
@@ -510,15 +513,15 @@ __device__ __forceinline__ bool compress_common(const CompressArgs &args, Compre
         survey.positive = count_on<REACH>(args, v, tile, s, lane, ~0u);
     if (lane == 0)
         keep_stats(survey, shared.stats[warp]);
-    plan_codes<REACH, QUANT, false>(args, shared, shared.q.classes[class_index], class_index, v, tile, s, lane, warp, ~0u,
-                                    plan);
+    plan_codes<REACH, QUANT, false>(args, shared, shared.q.classes[class_index], class_index, v, tile, s, lane, warp,
+                                    ~0u, plan);
     return true;
 }
 
 // Any tile.
 template <int REACH, int DTYPE, int QUANT, class Observer>
-__device__ __forceinline__ void compress_any(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane, u32 warp,
-                                             TilePlan &plan, const Observer &observe) {
+__device__ __forceinline__ void compress_any(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
+                                             u32 warp, TilePlan &plan, const Observer &observe) {
     const bool has_grid = QUANT == QUANTISE_ANY && (args.flags & STREAM_GRID);
     const TileStart s = tile_start<REACH>(args.geometry, tile);
     u32 p[8][4], real;
@@ -586,8 +589,8 @@ __device__ __forceinline__ u64 place_group(const CompressArgs &args, const Compr
 
 // Claims space for a group of planned narrow tiles, packs them and writes them out. By all warps.
 template <int REACH>
-__device__ __forceinline__ void write_common(const CompressArgs &args, CompressShared &shared, u32 group, u32 lane, u32 warp,
-                                             const TilePlan &plan, const GroupPlan &g) {
+__device__ __forceinline__ void write_common(const CompressArgs &args, CompressShared &shared, u32 group, u32 lane,
+                                             u32 warp, const TilePlan &plan, const GroupPlan &g) {
     unsigned long long claimed = 0;
     if (threadIdx.x == 0) // the answer is used after the columns are written
         claimed = atomicAdd(&args.workspace->totals.claimed, (unsigned long long)g.room);
@@ -605,15 +608,16 @@ __device__ __forceinline__ void write_common(const CompressArgs &args, CompressS
         return;
     u8 *stream = args.base + shared.start;
     if (warp == 2)
-        write_table(stream + STREAM_HEADER_BYTES, group, at - STREAM_HEADER_BYTES - GROUP_BYTES * args.groups, g.entry, lane);
+        write_table(stream + STREAM_HEADER_BYTES, group, at - STREAM_HEADER_BYTES - GROUP_BYTES * args.groups, g.entry,
+                    lane);
     for (u32 i = 16 * threadIdx.x; i < g.room; i += 16 * BLOCK_THREADS)
         *(uint4 *)(stream + at + i) = *(const uint4 *)(shared.out + i);
 }
 
 // The same for a group of any tiles.
 template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void write_any(const CompressArgs &args, CompressShared &shared, u32 group, u32 lane, u32 warp,
-                                          const TilePlan &plan, const GroupPlan &g) {
+__device__ __forceinline__ void write_any(const CompressArgs &args, CompressShared &shared, u32 group, u32 lane,
+                                          u32 warp, const TilePlan &plan, const GroupPlan &g) {
     Totals *totals = &args.workspace->totals;
     if (threadIdx.x == 0)
         shared.offset = atomicAdd(&totals->claimed, (unsigned long long)g.room);
@@ -633,9 +637,11 @@ __device__ __forceinline__ void write_any(const CompressArgs &args, CompressShar
         return;
     u8 *stream = args.base + shared.start;
     if (warp == 2)
-        write_table(stream + STREAM_HEADER_BYTES, group, at - STREAM_HEADER_BYTES - GROUP_BYTES * args.groups, g.entry, lane);
+        write_table(stream + STREAM_HEADER_BYTES, group, at - STREAM_HEADER_BYTES - GROUP_BYTES * args.groups, g.entry,
+                    lane);
     if (plan.entry)
-        write_special<REACH, DTYPE, QUANT>(args, shared, plan, group * GROUP_TILES + warp, lane, warp, stream + at + g.begin);
+        write_special<REACH, DTYPE, QUANT>(args, shared, plan, group * GROUP_TILES + warp, lane, warp,
+                                           stream + at + g.begin);
     if (threadIdx.x < g.room - g.bytes)
         stream[at + g.bytes + threadIdx.x] = 0;
 }
@@ -666,7 +672,8 @@ __device__ __noinline__ void compress_rest(const CompressArgs &args, CompressSha
 }
 
 template <int REACH, int DTYPE, int QUANT, class Observer>
-__device__ __forceinline__ void compress_groups(const CompressArgs &args, CompressShared &shared, const Observer &observe) {
+__device__ __forceinline__ void compress_groups(const CompressArgs &args, CompressShared &shared,
+                                                const Observer &observe) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, groups = (u32)args.groups;
     const Geometry &g = args.geometry;
     prepare(args, shared);
@@ -677,10 +684,10 @@ __device__ __forceinline__ void compress_groups(const CompressArgs &args, Compre
         plan.entry = 0;
         plan.wide = false;
         const bool inner = group * GROUP_TILES + GROUP_TILES <= g.inner;
-        bool common = inner && compress_common<REACH, DTYPE, QUANT>(args, shared, group * GROUP_TILES + warp, lane, warp,
-                                                                    plan, observe);
+        bool common = inner && compress_common<REACH, DTYPE, QUANT>(args, shared, group * GROUP_TILES + warp, lane,
+                                                                    warp, plan, observe);
         if (lane == 0)
-            shared.entry[warp] = common ? plan.entry : ENTRY_LEFT;
+            shared.entry[warp] = common ? plan.entry : (u32)ENTRY_LEFT;
         const u32 next = (group + gridDim.x) * GROUP_TILES;
         if (next + GROUP_TILES <= g.inner)
             prefetch_inner<REACH, DTYPE>(args.x, g, next + warp, lane);

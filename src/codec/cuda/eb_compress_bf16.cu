@@ -2,8 +2,8 @@
 #include "codec/cuda/eb_compress.cuh"
 #include "codec/cuda/eb_launch.h"
 
-#define FAST(reach) launch(eb_compress_kernel<reach, COMET_BF16, QUANTISE_FAST>, blocks, BLOCK_THREADS, stream, args)
-#define ANY(reach)  launch(eb_compress_kernel<reach, COMET_BF16, QUANTISE_ANY>, blocks, BLOCK_THREADS, stream, args)
+#define FAST(reach)   launch(eb_compress_kernel<reach, COMET_BF16, QUANTISE_FAST>, blocks, BLOCK_THREADS, stream, args)
+#define ANY(reach)    launch(eb_compress_kernel<reach, COMET_BF16, QUANTISE_ANY>, blocks, BLOCK_THREADS, stream, args)
 #define SURVEY(reach) launch(eb_survey_kernel<reach, COMET_BF16>, blocks, BLOCK_THREADS, stream, args)
 
 cudaError_t eb_launch_compress_bf16(Reach reach, bool any, const CompressArgs &args, cudaStream_t stream) {

@@ -30,24 +30,41 @@ struct StreamView {
     u32 status; // comet_status
 };
 
-// Which bits of a header's word must be as expected. With an epilogue the stream's dtype is its own affair.
+// Which bits of a header's word must be as expected. With an epilogue the stream's dtype is its own affair; a checksum is
+// only the CPU's to verify.
 __device__ __forceinline__ u32 header_mask(const DecompressArgs &args, u32 i) {
+    if (i == CUDA_HEADER_WORD_BOUND || i == CUDA_HEADER_WORD_BYTES || i == CUDA_HEADER_WORD_BYTES + 1 ||
+        (i == CUDA_HEADER_WORD_CHECKSUM && (args.flags & STREAM_CHECKSUM)))
+        return 0;
     return i == 1 && args.any_dtype ? 0x00ffffffu : ~0u;
 }
 
+// What it means that words of the header differ: magic and reserved words are never otherwise, the version is another
+// format's, and the rest is what the caller's tensor and parameters say.
+static __device__ __noinline__ u32 header_problem(u32 difference) {
+    const u32 never = 1u << 0 | 1u << CUDA_HEADER_WORD_CHECKSUM | 0xfu << 12;
+    u32 differs = __ballot_sync(ALL_LANES, difference != 0), version = __shfl_sync(ALL_LANES, difference, 1) & 0xffffu;
+    u32 first = differs & (0u - differs);
+    if (first & never)
+        return COMET_ERROR_CORRUPT;
+    return first == 2 && version ? COMET_ERROR_VERSION : COMET_ERROR_MISMATCH;
+}
+
+// Whether a stream can have this bound: the encoder writes no other, and no proof covers its steps.
+__device__ __forceinline__ bool bound_is_valid(const DecompressArgs &args, float bound) {
+    if (bound == 0.0f)
+        return __float_as_uint(bound) == 0;
+    return bound >= 0x1p-100f && bound <= 0x1p100f && (args.header.words[1] >> 16 & 0xff) == COMET_CODEC_EB;
+}
+
 // Checks the header against what is expected; every warp does, since none may trust it.
-__device__ __forceinline__ u32 check_header(const DecompressArgs &args, u32 word, u32 lane, float &bound,
-                                            u32 &dtype) {
-    bool is_free = lane == CUDA_HEADER_WORD_BOUND || lane == CUDA_HEADER_WORD_BYTES || lane == CUDA_HEADER_WORD_BYTES + 1 ||
-                   lane == CUDA_HEADER_WORD_CHECKSUM;
-    u32 differs = __ballot_sync(ALL_LANES, !is_free && ((word ^ args.header.words[lane]) & header_mask(args, lane)) != 0);
+__device__ __forceinline__ u32 check_header(const DecompressArgs &args, u32 word, u32 lane, float &bound, u32 &dtype) {
+    u32 difference = (word ^ args.header.words[lane]) & header_mask(args, lane);
     bound = __uint_as_float(__shfl_sync(ALL_LANES, word, CUDA_HEADER_WORD_BOUND));
-    if (differs)
-        return differs & 3 ? COMET_ERROR_CORRUPT : COMET_ERROR_MISMATCH;
-    // the encoder never writes another bound, and no proof covers its steps
-    bool valid = bound == 0.0f ? __float_as_uint(bound) == 0 : bound >= 0x1p-100f && bound <= 0x1p100f;
     dtype = args.any_dtype ? __shfl_sync(ALL_LANES, word, 1) >> 24 : args.dtype;
-    return valid && dtype <= COMET_BF16 ? COMET_OK : COMET_ERROR_CORRUPT;
+    if (__any_sync(ALL_LANES, difference))
+        return header_problem(difference);
+    return bound_is_valid(args, bound) && dtype <= COMET_BF16 ? COMET_OK : COMET_ERROR_CORRUPT;
 }
 
 __device__ __forceinline__ StreamView view_stream(const DecompressArgs &args, u64 groups) {
@@ -203,9 +220,7 @@ template <int DTYPE> struct Restorer {
     __device__ __forceinline__ u32 of_pattern(u32 p, const ChannelNumbers &n, u64 index) const {
         if (dtype == DTYPE && !(args.scale || args.shift || args.add || args.relu))
             return p;
-        float x = dtype == COMET_F32    ? __uint_as_float(p)
-                  : dtype == COMET_BF16 ? float_of_bf16(p)
-                                        : float_of_f16(p);
+        float x = dtype == COMET_F32 ? __uint_as_float(p) : dtype == COMET_BF16 ? float_of_bf16(p) : float_of_f16(p);
         return finish(x, n, index);
     }
 };
@@ -221,7 +236,8 @@ __device__ __forceinline__ void restore(const Restorer<DTYPE> &restorer, u32 til
     ChannelNumbers fixed[FIXED]; // where a thread's channels stay the same
 #pragma unroll
     for (int i = 0; i < FIXED; i++)
-        fixed[i] = by_channel && reach_is_last(REACH) ? restorer.numbers(channels.of(i, 0)) : ChannelNumbers{0.0f, 1.0f, 0.0f};
+        fixed[i] =
+            by_channel && reach_is_last(REACH) ? restorer.numbers(channels.of(i, 0)) : ChannelNumbers{0.0f, 1.0f, 0.0f};
     for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64 position) {
         ChannelNumbers n = fixed[0];
 #pragma unroll
@@ -483,6 +499,7 @@ __device__ __forceinline__ bool exact_patterns(const Restorer<DTYPE> &restorer, 
     if (exact_bytes<REACH>(g, s, inner, lane, kind, size, value_bytes, from) != size)
         return false;
     const u8 *values = from + (kind == KIND_SPARSE ? BITMAP_BYTES : 0);
+    clear_patterns(p); // a row at a time is filled in: a compiler may take what was never set for anything
 #pragma unroll 1
     for (u32 k = 0; k < 4; k++) {
         read_exact_row<REACH>(g, s, inner, lane, k, kind, value_bytes, from, values, row);
@@ -558,8 +575,8 @@ __device__ __forceinline__ bool restore_any(const DecompressArgs &args, const qu
 
 // A tile of narrow codes without padding. False: it is not one, or it is not valid.
 template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ bool restore_common(const DecompressArgs &args, float bound, u32 dtype, const TileSource &source,
-                                               u32 tile, u32 lane) {
+__device__ __forceinline__ bool restore_common(const DecompressArgs &args, float bound, u32 dtype,
+                                               const TileSource &source, u32 tile, u32 lane) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     u32 u[8];
     if (source.from == NULL || source.entry >> ENTRY_KIND_SHIFT || size > LARGEST_CODE_TILE ||
@@ -576,12 +593,13 @@ __device__ __forceinline__ bool restore_common(const DecompressArgs &args, float
             !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
             return false;
         __syncwarp(); // the stage has been read
-    } else { // zeros, whether the stream has a class 0 or not
+    } else {          // zeros, whether the stream has a class 0 or not
 #pragma unroll
         for (int m = 0; m < 8; m++)
             u[m] = SIGN_BITS;
     }
-    return store_codes<REACH, DTYPE, HOW>(restorer, tile, tile_start<REACH>(args.geometry, tile), lane, u, source.stage);
+    return store_codes<REACH, DTYPE, HOW>(restorer, tile, tile_start<REACH>(args.geometry, tile), lane, u,
+                                          source.stage);
 }
 
 // What every block finds out first. False: nothing can be decoded, and the status word says why.
@@ -609,7 +627,7 @@ __device__ __forceinline__ bool open_stream(const DecompressArgs &args, Decompre
 // The next tile's bytes, and the row of the table of the one after it, are asked for before a tile is decoded.
 template <class Decode>
 __device__ __forceinline__ u64 for_tiles(const DecompressArgs &args, DecompressShared &shared, const StreamView &view,
-                                          Decode decode) {
+                                         Decode decode) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const u32 tiles = args.geometry.tiles, stride = gridDim.x * GROUP_TILES;
     u32 tile = blockIdx.x * GROUP_TILES + warp;
@@ -622,8 +640,8 @@ __device__ __forceinline__ u64 for_tiles(const DecompressArgs &args, DecompressS
     if (tile + stride < tiles)
         row = read_row(view, tile + stride, lane);
     for (; tile < tiles; tile += stride, bit <<= 1) {
-        const TileSource source = {bytes.from, view.payload + view.payload_bytes, bytes.entry, unit, shared.stage[warp],
-                                   shared.columns[warp]};
+        const TileSource source = {
+            bytes.from, view.payload + view.payload_bytes, bytes.entry, unit, shared.stage[warp], shared.columns[warp]};
         if (tile + stride < tiles) {
             bytes = find_tile(view, row, tile + stride, lane);
             unit = first_unit(view, bytes, lane);
@@ -646,12 +664,12 @@ __device__ __noinline__ void restore_rest(const DecompressArgs &args, Decompress
     u32 dtype = args.dtype, status = view.status;
     if (status == COMET_OK)
         status = check_header(args, ((const u32 *)(view.table - STREAM_HEADER_BYTES))[lane], lane, bound, dtype);
-    if (status == COMET_OK) {
+    if (status == COMET_OK && tile < args.geometry.tiles) {
         quantiser q;
         quantiser_of(bound, (comet_dtype)dtype, args.flags, &q);
         const TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
-        const TileSource source = {bytes.from,         view.payload + view.payload_bytes, bytes.entry, {},
-                                   shared.stage[warp], shared.columns[warp]};
+        const TileSource source = {
+            bytes.from, view.payload + view.payload_bytes, bytes.entry, {}, shared.stage[warp], shared.columns[warp]};
         if (!(bytes.from && restore_any<REACH, DTYPE, HOW>(args, q, source, tile, lane)))
             status = COMET_ERROR_CORRUPT;
     }
@@ -670,18 +688,19 @@ __device__ __forceinline__ bool restore_first(const DecompressArgs &args, Decomp
     u32 dtype;
     const u32 word = __ldg((const u32 *)(view.table - STREAM_HEADER_BYTES) + lane);
     const TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
-    const TileSource source = {bytes.from,         view.payload + view.payload_bytes, bytes.entry,
-                               first_unit(view, bytes, lane), shared.stage[warp],     shared.columns[warp]};
+    const TileSource source = {bytes.from,         view.payload + view.payload_bytes,
+                               bytes.entry,        first_unit(view, bytes, lane),
+                               shared.stage[warp], shared.columns[warp]};
     return check_header(args, word, lane, bound, dtype) == COMET_OK &&
            restore_common<REACH, DTYPE, HOW>(args, bound, dtype, source, tile, lane);
 }
 
 template <int REACH, int DTYPE, int HOW>
 __device__ __forceinline__ void decompress_group(const DecompressArgs &args, DecompressShared &shared) {
-    const u32 tile = blockIdx.x * GROUP_TILES + (threadIdx.x >> 5);
-    if (tile < args.geometry.tiles && !restore_first<REACH, DTYPE, HOW>(args, shared, tile)) {
-        __syncwarp(); // the stage has been read
-        restore_rest<REACH, DTYPE, HOW>(args, shared, tile);
+    const u32 tile = blockIdx.x * GROUP_TILES + (threadIdx.x >> 5), tiles = args.geometry.tiles;
+    if (tile < tiles ? !restore_first<REACH, DTYPE, HOW>(args, shared, tile) : tiles == 0) {
+        __syncwarp();                                        // the stage has been read
+        restore_rest<REACH, DTYPE, HOW>(args, shared, tile); // of an empty tensor, the header alone
     }
 }
 

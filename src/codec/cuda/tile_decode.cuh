@@ -63,7 +63,8 @@ __device__ __forceinline__ u32 column_flag(const u8 *stage, u32 flags, u32 colum
     return column < 4 * count ? stage[flags + (column >> 2)] >> 2 * (column & 3) & 3 : (u32)COLUMN_EMPTY;
 }
 
-__device__ __forceinline__ void column_ballot(const u8 *stage, u32 flag, u32 lane, u32 &ballots, u32 &ballot, u32 &bytes) {
+__device__ __forceinline__ void column_ballot(const u8 *stage, u32 flag, u32 lane, u32 &ballots, u32 &ballot,
+                                              u32 &bytes) {
     u32 some = __ballot_sync(ALL_LANES, flag == COLUMN_SOME);
     ballot = 0, bytes = 0;
     if (flag == COLUMN_SOME) {
@@ -101,7 +102,7 @@ __device__ __forceinline__ u32 read_plane(const u8 *stage, const uint4 *places, 
 // Undoes prediction: w[m] holds residuals, and gets biased codes.
 template <int REACH> __device__ __forceinline__ void unpredict(u32 (&w)[8], u32 first, u32 lane) {
     u32 c[8], add = first + 128;
-    c[0] = w[0];
+    c[0] = reach_is_last(REACH) || lane == 0 ? 0 : w[0]; // a first stands in place of its residual
 #pragma unroll
     for (int m = 1; m < 8; m++)
         c[m] = c[m - 1] + w[m]; // the low byte is what counts
@@ -224,7 +225,7 @@ __device__ __forceinline__ bool decode_wide(u8 *stage, u32 at, u32 size, const T
         u32 row = 0;
 #pragma unroll
         for (int m = 0; m < 8; m++)
-            row += (w[0][m] & 0xff) | (w[1][m] & 0xff) << 8;
+            row += m == 0 && lane == 0 ? 0 : (w[0][m] & 0xff) | (w[1][m] & 0xff) << 8;
         left = inclusive_sum(row, lane) - row;
     }
     left += first;
@@ -233,6 +234,8 @@ __device__ __forceinline__ bool decode_wide(u8 *stage, u32 at, u32 size, const T
 #pragma unroll
         for (int m = 0; m < 8; m++) {
             u32 code = (w[0][m] >> 8 * k & 0xff) | (w[1][m] >> 8 * k & 0xff) << 8;
+            if (h.predicted && k == 0 && m == 0 && (reach_is_last(REACH) || lane == 0))
+                code = 0; // a first stands in place of its residual
             if (h.predicted && k == 0)
                 left = code += left;
             else if (h.predicted)

@@ -12,15 +12,15 @@ enum { NARROW_SLOT = 1088, WIDE_CODE_MAX = 2560 };
 
 // What a plan leaves for the write.
 struct TilePlan {
-    u32 entry;   // of the table: bytes and kind; 0: no bytes
-    bool wide;   // codes of 16 bits
-    u32 head;    // the tile's first byte
-    u32 header;  // bytes in front of the data
-    u32 firsts;  // C > 1: the byte in front of the firsts
-    u32 first;   // C > 1: plane `lane` of the firsts; else the first code
-    u32 state;   // narrow: how column `lane` (plane * 4 + k) is stored,
-    u32 ballot;  // which of its bytes are; for a single bit, the byte that says which
-    u32 before;  // and the bytes of data before it, | ballots before it << 16
+    u32 entry;  // of the table: bytes and kind; 0: no bytes
+    bool wide;  // codes of 16 bits
+    u32 head;   // the tile's first byte
+    u32 header; // bytes in front of the data
+    u32 firsts; // C > 1: the byte in front of the firsts
+    u32 first;  // C > 1: plane `lane` of the firsts; else the first code
+    u32 state;  // narrow: how column `lane` (plane * 4 + k) is stored,
+    u32 ballot; // which of its bytes are; for a single bit, the byte that says which
+    u32 before; // and the bytes of data before it, | ballots before it << 16
 };
 
 // ---- firsts ----
@@ -149,8 +149,7 @@ __device__ __forceinline__ void plan_narrow(const Geometry &g, const TileStart &
 // ---- narrow: write ----
 
 // Writes what stands in front of the ballots; returns where those start.
-template <int REACH>
-__device__ __forceinline__ u32 write_front(const TilePlan &plan, u32 lane, u32 count, u8 *out) {
+template <int REACH> __device__ __forceinline__ u32 write_front(const TilePlan &plan, u32 lane, u32 count, u8 *out) {
     u32 next = 1 + count;
     if (lane == 0)
         out[0] = (u8)plan.head;
@@ -171,8 +170,8 @@ __device__ __forceinline__ u32 write_front(const TilePlan &plan, u32 lane, u32 c
 
 // The tile's bytes at shared.out[at ..]; columns: 64 words of the warp's own.
 template <int REACH>
-__device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, const u32 *planes, u32 *columns, u8 *all_out,
-                                             u32 at) {
+__device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, const u32 *planes, u32 *columns,
+                                             u8 *all_out, u32 at) {
     const u32 count = (plan.head & 15) + (plan.head >> 4 & 1);
     u8 *out = all_out + at;
     u32 flags = plan.state << 2 * (lane & 3), data = at + plan.header + (plan.before & 0xffff);
@@ -334,8 +333,7 @@ __device__ __forceinline__ void plan_wide(const Geometry &g, u32 tile, const Til
     for (u32 b = 0; b < 16; b++)
         if (b < 15 ? b < n : sign) {
             u32 slot = b < 15 ? b : n, w = b < 8 ? low[b] : high[b - 8];
-            u32 *planes = slot < 8 ? store.low : store.high - 256;
-            put_plane(w, slot, lane, planes, columns);
+            put_plane(w, slot & 7, lane, slot < 8 ? store.low : store.high, columns + (slot & 8) * 4);
         }
     __syncwarp();
     WideColumns c;

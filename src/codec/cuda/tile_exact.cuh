@@ -51,8 +51,8 @@ __device__ __forceinline__ u32 get_bytes(const u8 *from, u32 bytes) {
 
 // Writes the tile at `to`. row: 256 words, holes: 8 words of the warp's own shared memory.
 template <int REACH>
-__device__ __forceinline__ void write_exact(const u32 (&p)[8][4], u32 real, u32 lane, u32 kind, u32 value_bytes, u32 *row,
-                                            u32 *holes, u8 *to) {
+__device__ __forceinline__ void write_exact(const u32 (&p)[8][4], u32 real, u32 lane, u32 kind, u32 value_bytes,
+                                            u32 *row, u32 *holes, u8 *to) {
     u8 *values = to + (kind == KIND_SPARSE ? BITMAP_BYTES : 0);
     u32 before = (1u << lane) - 1;
 #pragma unroll 1
@@ -104,13 +104,13 @@ __device__ __forceinline__ u32 exact_bytes(const Geometry &g, const TileStart &s
 
 // Row k of an exact tile into row[256]; `values` moves on behind its values.
 template <int REACH>
-__device__ __forceinline__ void read_exact_row(const Geometry &g, const TileStart &s, bool inner, u32 lane, u32 k, u32 kind,
-                                               u32 value_bytes, const u8 *tile, const u8 *&values, u32 *row) {
+__device__ __forceinline__ void read_exact_row(const Geometry &g, const TileStart &s, bool inner, u32 lane, u32 k,
+                                               u32 kind, u32 value_bytes, const u8 *tile, const u8 *&values, u32 *row) {
     u32 before = (1u << lane) - 1;
 #pragma unroll 1
     for (u32 j = 0; j < 8; j++) {
-        u32 kept = kind == KIND_SPARSE ? get_bytes(tile + 32 * k + 4 * j, 4)
-                                       : real_ballot<REACH>(g, s, inner, lane, k, j);
+        u32 kept =
+            kind == KIND_SPARSE ? get_bytes(tile + 32 * k + 4 * j, 4) : real_ballot<REACH>(g, s, inner, lane, k, j);
         u32 v = 0;
         if (kept >> lane & 1)
             v = get_bytes(values + value_bytes * __popc(kept & before), value_bytes);
@@ -121,8 +121,7 @@ __device__ __forceinline__ void read_exact_row(const Geometry &g, const TileStar
 }
 
 // Takes row k of the thread's values out of row[256].
-template <int REACH>
-__device__ __forceinline__ void unstage_row(const u32 *row, u32 lane, u32 k, u32 (&p)[8][4]) {
+template <int REACH> __device__ __forceinline__ void unstage_row(const u32 *row, u32 lane, u32 k, u32 (&p)[8][4]) {
 #pragma unroll
     for (int a = 0; a < 8; a++)
 #pragma unroll

@@ -49,7 +49,7 @@ static inline DivideLong divide_long_by(u32 divisor) {
 struct Geometry {
     u64 positions;
     u32 tiles;
-    u32 inner; // tiles before this one hold no padding
+    u32 inner;    // tiles before this one hold no padding
     u32 is_small; // columns and lanes can be counted in 31 bits
     u32 channels, row;
     u64 stride; // values from one row to the next: row * channels
@@ -59,10 +59,10 @@ struct Geometry {
 
 // How a thread's values v[8][4] map to the tile. `lane` is the thread's number in its warp; k, l, m as in the format.
 enum Reach {
-    REACH_FLAT, // C = 1, S = 8: v[j][e] is the value 128 j + 4 lane + e of 1,024 side by side
-    REACH_ROW4, // C = 1, S a multiple of 4: v[4 i + k][e] is row k, column 4 (lane + 32 i) + e of 256
-    REACH_ROW2, // the same with S even, read two by two
-    REACH_ROW1, // the same with any S, one by one
+    REACH_FLAT,  // C = 1, S = 8: v[j][e] is the value 128 j + 4 lane + e of 1,024 side by side
+    REACH_ROW4,  // C = 1, S a multiple of 4: v[4 i + k][e] is row k, column 4 (lane + 32 i) + e of 256
+    REACH_ROW2,  // the same with S even, read two by two
+    REACH_ROW1,  // the same with any S, one by one
     REACH_LAST4, // C a multiple of 4: v[4 i + k][e]: row k, m = lane / 8 + 4 i, l = 4 (lane mod 8) + e
     REACH_LAST1  // any C: v[m][k] of lane l = lane
 };
@@ -169,8 +169,7 @@ template <int REACH> __device__ __forceinline__ LaneStart lane_start(const Geome
 }
 
 // Bytes of a word m of lane l (byte k: row k) that are values, 0xff each; padding is 0. For tiles that have padding.
-template <int REACH>
-__device__ __forceinline__ u32 real_bytes(const Geometry &g, const TileStart &s, u32 l, u32 m) {
+template <int REACH> __device__ __forceinline__ u32 real_bytes(const Geometry &g, const TileStart &s, u32 l, u32 m) {
     LaneStart lane = lane_start<REACH>(g, s, l);
     u64 position = column_position(g, s, lane.offset + m);
     u32 real = 0;

@@ -7,7 +7,7 @@
 #include "codec/cuda/tile_place.cuh"
 
 struct Survey {
-    u32 magnitude; // bit pattern of the largest |value|; above 0x7f7fffff: a NaN or an infinity is there
+    u32 magnitude;   // bit pattern of the largest |value|; above 0x7f7fffff: a NaN or an infinity is there
     int least, most; // of the finite values, in an order of integers (ordered()); most < least: there are none
     u32 nonzero, positive, nonfinite;
     double sum_abs, sum_squares; // lane 0 alone
@@ -145,7 +145,7 @@ template <class Visit> __device__ __forceinline__ void for_pairs(const float (&v
 // The range of a tile, from two orders of bit patterns that the machine compares three at a time: as signed integers the
 // greatest is the greatest value (if one is not negative), as unsigned ones it is the least value (if one is negative).
 struct Range {
-    int most;   // patterns, not ordered(): see survey_plain
+    int most; // patterns, not ordered(): see survey_plain
     u32 least;
 };
 
@@ -184,7 +184,8 @@ template <int REACH> __device__ __forceinline__ void survey_plain(const float (&
             count_positive(negative, -x);
             count_positive(negative, -y);
         });
-    u32 counts = __reduce_add_sync(ALL_LANES, (__float_as_uint(negative) & 0xffffu) + (__float_as_uint(positive) << 16));
+    u32 counts =
+        __reduce_add_sync(ALL_LANES, (__float_as_uint(negative) & 0xffffu) + (__float_as_uint(positive) << 16));
     s.positive = counts >> 16;
     s.nonzero = s.positive + (counts & 0xffffu);
     s.nonfinite = 0;

@@ -66,8 +66,8 @@ template <int DTYPE> __device__ __forceinline__ u32 read1(const void *from) {
 
 // The patterns of this thread's values of a tile without padding.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ void load_inner(const void *tensor, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
-                                           u32 (&p)[8][4]) {
+__device__ __forceinline__ void load_inner(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
+                                           u32 lane, u32 (&p)[8][4]) {
     constexpr int WIDTH = reach_width(REACH);
     const typename Pattern<DTYPE>::Word *x = (const typename Pattern<DTYPE>::Word *)tensor;
     for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64) {
@@ -122,6 +122,12 @@ __device__ __forceinline__ void load_patterns(const void *tensor, const Geometry
             real |= (u32)is_real << (4 * a + e + i);
         }
     });
+}
+
+__device__ __forceinline__ void clear_patterns(u32 (&p)[8][4]) {
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        p[i / 4][i % 4] = 0;
 }
 
 // ---- storing ----
@@ -192,7 +198,8 @@ template <int REACH> struct TileChannels {
     u32 rest, channel; // its place in the run of its channel
     u32 first;         // last-extent channels: of this thread's first value
 
-    __device__ __forceinline__ TileChannels(const ChannelMap &m, const Geometry &g, const TileStart &s, u32 lane) : map(m) {
+    __device__ __forceinline__ TileChannels(const ChannelMap &m, const Geometry &g, const TileStart &s, u32 lane)
+        : map(m) {
         origin = s.position, rest = 0, channel = 0, first = 0;
         if (reach_is_last(REACH)) {
             first = lane_start<REACH>(g, s, REACH == REACH_LAST4 ? 4 * (lane & 7) : lane).channel;
