@@ -122,15 +122,15 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
 
 static cudaError_t launch_compress(comet_dtype dtype, Reach reach, bool any, const CompressArgs &a,
                                    cudaStream_t stream) {
-    return dtype == COMET_F32   ? eb_launch_compress_f32(reach, any, a, stream)
-           : dtype == COMET_F16 ? eb_launch_compress_f16(reach, any, a, stream)
-                                : eb_launch_compress_bf16(reach, any, a, stream);
+    return dtype == COMET_F32   ? comet_eb_launch_compress_f32(reach, any, a, stream)
+           : dtype == COMET_F16 ? comet_eb_launch_compress_f16(reach, any, a, stream)
+                                : comet_eb_launch_compress_bf16(reach, any, a, stream);
 }
 
 static cudaError_t launch_survey(comet_dtype dtype, Reach reach, const CompressArgs &a, cudaStream_t stream) {
-    return dtype == COMET_F32   ? eb_launch_survey_f32(reach, a, stream)
-           : dtype == COMET_F16 ? eb_launch_survey_f16(reach, a, stream)
-                                : eb_launch_survey_bf16(reach, a, stream);
+    return dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, a, stream)
+           : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, a, stream)
+                                : comet_eb_launch_survey_bf16(reach, a, stream);
 }
 
 static cudaError_t compress(const cuda_compress_job *job) {
@@ -187,9 +187,9 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
     Reach reach = reach_of(&g);
     comet_dtype dtype = job->tensor->dtype;
     bool any = (a.flags & (STREAM_KEEP_MASK | STREAM_GRID)) || job->epilogue || (comet_dtype)a.dtype != dtype;
-    return dtype == COMET_F32   ? eb_launch_decompress_f32(reach, any, a, job->stream)
-           : dtype == COMET_F16 ? eb_launch_decompress_f16(reach, any, a, job->stream)
-                                : eb_launch_decompress_bf16(reach, any, a, job->stream);
+    return dtype == COMET_F32   ? comet_eb_launch_decompress_f32(reach, any, a, job->stream)
+           : dtype == COMET_F16 ? comet_eb_launch_decompress_f16(reach, any, a, job->stream)
+                                : comet_eb_launch_decompress_bf16(reach, any, a, job->stream);
 }
 
 extern "C" const cuda_codec_vtable comet_cuda_eb = {check, describe, body_bound, workspace_bytes, compress, decompress};

@@ -44,7 +44,7 @@ static NormTables tables_of(const comet_cuda_norm *n) {
 extern "C" cudaError_t comet_norm_prepare(const comet_cuda_norm *n, cudaStream_t stream) {
     NormPrepareArgs a = {n->mean,  n->inverse_std, n->gamma,         n->beta,
                          n->shift, n->threshold,   (u32)n->channels, (u32)(n->relu != 0)};
-    return n->channels ? norm_launch_prepare(a, stream) : cudaSuccess;
+    return n->channels ? comet_norm_launch_prepare(a, stream) : cudaSuccess;
 }
 
 // ---- forward ----
@@ -65,7 +65,7 @@ static cudaError_t forward_plain(const norm_forward_job *job) {
         a.rows = a.count / s.channels;
         a.length = (u32)(s.channels / vector);
     }
-    return norm_launch_plain(x->dtype, a, job->codec.stream);
+    return comet_norm_launch_plain(x->dtype, a, job->codec.stream);
 }
 
 static GridTables grid_of(const comet_codec_grid *g) {
@@ -105,9 +105,9 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
 
 // Statistics of u for a relative bound, in a pass of its own.
 static cudaError_t survey(comet_dtype dtype, Reach reach, CompressArgs *a, cudaStream_t stream) {
-    cudaError_t error = dtype == COMET_F32   ? eb_launch_survey_f32(reach, *a, stream)
-                        : dtype == COMET_F16 ? eb_launch_survey_f16(reach, *a, stream)
-                                             : eb_launch_survey_bf16(reach, *a, stream);
+    cudaError_t error = dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, *a, stream)
+                        : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, *a, stream)
+                                             : comet_eb_launch_survey_bf16(reach, *a, stream);
     a->bound.stats = &a->workspace->own;
     return error;
 }
@@ -125,9 +125,9 @@ extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
         if (error != cudaSuccess)
             return error;
     }
-    return dtype == COMET_F32   ? norm_launch_forward_f32(reach, a, stream)
-           : dtype == COMET_F16 ? norm_launch_forward_f16(reach, a, stream)
-                                : norm_launch_forward_bf16(reach, a, stream);
+    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(reach, a, stream)
+           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(reach, a, stream)
+                                : comet_norm_launch_forward_bf16(reach, a, stream);
 }
 
 // ---- backward ----
@@ -222,10 +222,12 @@ static DecompressArgs decompress_args(const cuda_decompress_job *job, const Shap
 
 static norm_launch_backward *launcher_of(comet_dtype dtype, NormFrom from) {
     if (from == NORM_FROM_STREAM)
-        return dtype == COMET_F32   ? norm_launch_stream_f32
-               : dtype == COMET_F16 ? norm_launch_stream_f16
-                                    : norm_launch_stream_bf16;
-    return dtype == COMET_F32 ? norm_launch_x_f32 : dtype == COMET_F16 ? norm_launch_x_f16 : norm_launch_x_bf16;
+        return dtype == COMET_F32   ? comet_norm_launch_stream_f32
+               : dtype == COMET_F16 ? comet_norm_launch_stream_f16
+                                    : comet_norm_launch_stream_bf16;
+    return dtype == COMET_F32   ? comet_norm_launch_x_f32
+           : dtype == COMET_F16 ? comet_norm_launch_x_f16
+                                : comet_norm_launch_x_bf16;
 }
 
 extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
@@ -245,7 +247,7 @@ extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
     cudaStream_t stream = job->codec.stream;
     cudaError_t error = s.groups ? run(s.reach, NORM_SUMS, a, blocks, stream) : cudaSuccess;
     if (error == cudaSuccess)
-        error = norm_launch_totals(reach_is_last(s.reach), a, stream);
+        error = comet_norm_launch_totals(reach_is_last(s.reach), a, stream);
     if (error == cudaSuccess && s.groups)
         error = run(s.reach, NORM_DX, a, blocks, stream);
     return error;

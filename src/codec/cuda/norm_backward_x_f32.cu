@@ -6,8 +6,8 @@
 #define SUMS(reach)         launch(KERNEL(reach, NORM_SUMS), blocks, BLOCK_THREADS, stream, args)
 #define DX(reach)           launch(KERNEL(reach, NORM_DX), blocks, BLOCK_THREADS, stream, args)
 
-cudaError_t norm_launch_x_f32(Reach reach, NormPass pass, const NormBackwardArgs &args, dim3 blocks,
-                              cudaStream_t stream) {
+cudaError_t comet_norm_launch_x_f32(Reach reach, NormPass pass, const NormBackwardArgs &args, dim3 blocks,
+                                    cudaStream_t stream) {
     if (pass == NORM_SUMS)
         EB_FOR_REACH(reach, SUMS)
     EB_FOR_REACH(reach, DX)

@@ -158,7 +158,7 @@ static cudaError_t launch_striped(comet_dtype dtype, NormPlainArgs a, cudaStream
     return with_dtype(dtype, [&](auto d) { return launch(norm_striped_kernel<d.value>, blocks, threads, stream, a); });
 }
 
-cudaError_t norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args, cudaStream_t stream) {
+cudaError_t comet_norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args, cudaStream_t stream) {
     if (args.length)
         return launch_striped(dtype, args, stream);
     u64 values = (u64)NORM_PLAIN_THREADS * NORM_PLAIN_UNROLL * (16 / comet_dtype_size(dtype));
@@ -167,7 +167,7 @@ cudaError_t norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args, cuda
         dtype, [&](auto d) { return launch(norm_linear_kernel<d.value>, blocks, NORM_PLAIN_THREADS, stream, args); });
 }
 
-cudaError_t norm_launch_prepare(const NormPrepareArgs &args, cudaStream_t stream) {
+cudaError_t comet_norm_launch_prepare(const NormPrepareArgs &args, cudaStream_t stream) {
     dim3 blocks((args.channels + NORM_PLAIN_THREADS - 1) / NORM_PLAIN_THREADS);
     return launch(norm_prepare_kernel, blocks, NORM_PLAIN_THREADS, stream, args);
 }

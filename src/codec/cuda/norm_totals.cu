@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
         write_totals(args, blockIdx.x, all[0]);
 }
 
-cudaError_t norm_launch_totals(bool is_last, const NormBackwardArgs &args, cudaStream_t stream) {
+cudaError_t comet_norm_launch_totals(bool is_last, const NormBackwardArgs &args, cudaStream_t stream) {
     const u32 channels = args.sums.channels;
     if (is_last)
         return launch(norm_totals_last, dim3((channels + TOTAL_CHANNELS - 1) / TOTAL_CHANNELS), TOTAL_THREADS, stream,
