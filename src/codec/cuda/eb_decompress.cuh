@@ -573,14 +573,14 @@ __device__ __forceinline__ bool restore_any(const DecompressArgs &args, const qu
     return form != FORM_BAD;
 }
 
-// A tile of narrow codes without padding. False: it is not one, or it is not valid.
+// A tile of narrow codes. False: it is not one, or it is not valid.
 template <int REACH, int DTYPE, int HOW>
 __device__ __forceinline__ bool restore_common(const DecompressArgs &args, float bound, u32 dtype,
                                                const TileSource &source, u32 tile, u32 lane) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     u32 u[8];
     if (source.from == NULL || source.entry >> ENTRY_KIND_SHIFT || size > LARGEST_CODE_TILE ||
-        tile >= args.geometry.inner || !has_whole_units(source.from, size, source.limit))
+        !has_whole_units(source.from, size, source.limit))
         return false;
     Restorer<DTYPE> restorer = {args, {}, dtype};
     restorer.c = quantiser_step_of(bound, (comet_dtype)dtype, args.flags, 0);
