@@ -43,11 +43,6 @@ __device__ __forceinline__ u32 subtract_halves(u32 a, u32 b) {
     return t ^ logic3<0x82>(a, b, SIGN_BITS16);
 }
 
-__device__ __forceinline__ u32 add_halves(u32 a, u32 b) {
-    u32 t = (a & MAGNITUDE_BITS16) + (b & MAGNITUDE_BITS16);
-    return t ^ ((a ^ b) & SIGN_BITS16);
-}
-
 __device__ __forceinline__ u32 fold_halves(u32 v) {
     return logic3<0x78>(v, permute<0xbb99>(v, 0), MAGNITUDE_BITS16);
 }

@@ -52,17 +52,12 @@ __device__ __forceinline__ bool read_firsts(const u8 *stage, u32 &next, u32 most
 
 // ---- columns ----
 
-// Where the bytes of column `lane` are: which lanes have one, and the stage's place in front of the first.
-struct ColumnPlace {
-    u32 ballot, before;
-};
-
-// For columns first .. first + 31 of `count` planes, flags at stage[flags ..], the next ballot at `ballots`, data at `data`; all move
-// on. Data is not touched.
+// How a column of `count` planes is stored; the planes' flags lie at stage[flags ..].
 __device__ __forceinline__ u32 column_flag(const u8 *stage, u32 flags, u32 column, u32 count) {
     return column < 4 * count ? stage[flags + (column >> 2)] >> 2 * (column & 3) & 3 : (u32)COLUMN_EMPTY;
 }
 
+// Which of its 32 bytes a lane's column stores, and how many; `ballots` moves behind those of all lanes. Data is not touched.
 __device__ __forceinline__ void column_ballot(const u8 *stage, u32 flag, u32 lane, u32 &ballots, u32 &ballot,
                                               u32 &bytes) {
     u32 some = __ballot_sync(ALL_LANES, flag == COLUMN_SOME);

@@ -8,7 +8,7 @@
 #include "codec/cuda/tile_exact.cuh"
 
 // The most bytes of a narrow code tile are 1,066; the rest is for alignment.
-enum { NARROW_SLOT = 1088, WIDE_CODE_MAX = 2560 };
+enum { NARROW_SLOT = 1088 };
 
 // What a plan leaves for the write.
 struct TilePlan {

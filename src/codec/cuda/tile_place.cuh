@@ -67,8 +67,6 @@ enum Reach {
     REACH_LAST1  // any C: v[m][k] of lane l = lane
 };
 
-enum { REACH_COUNT = REACH_LAST1 + 1 };
-
 constexpr __host__ __device__ bool reach_is_row(int reach) {
     return reach == REACH_ROW4 || reach == REACH_ROW2 || reach == REACH_ROW1;
 }

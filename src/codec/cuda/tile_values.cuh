@@ -7,16 +7,8 @@
 
 // ---- patterns of a dtype ----
 
-template <int DTYPE> struct Pattern {
-    typedef u16 Word;
-    typedef ushort2 Pair;
-    typedef uint2 Quad; // ushort4 is loaded as two
-};
-template <> struct Pattern<COMET_F32> {
-    typedef u32 Word;
-    typedef uint2 Pair;
-    typedef uint4 Quad;
-};
+template <int DTYPE> struct Pattern { typedef u16 Word; };
+template <> struct Pattern<COMET_F32> { typedef u32 Word; };
 
 template <int DTYPE> __device__ __forceinline__ float float_of_pattern(u32 p) {
     return DTYPE == COMET_F32 ? __uint_as_float(p) : DTYPE == COMET_BF16 ? float_of_bf16(p) : float_of_f16(p);
@@ -29,7 +21,7 @@ template <int DTYPE> __device__ __forceinline__ float exact_float_of_pattern(u32
     return float_of_pattern<DTYPE>(p);
 }
 
-// Rounded to nearest even; for fp16 clamped to its largest number first, which only a decoded value needs.
+// Rounded to nearest even; decoded_pattern clamps fp16 first.
 template <int DTYPE> __device__ __forceinline__ u32 pattern_of_float(float v) {
     return DTYPE == COMET_F32 ? __float_as_uint(v) : DTYPE == COMET_BF16 ? bf16_of_float(v) : f16_of_float(v);
 }
