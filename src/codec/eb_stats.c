@@ -2,6 +2,7 @@
 #include "codec/eb_stats.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "codec/tile_table.h"
 
@@ -34,6 +35,15 @@ static inline tile_sums add_sums(tile_sums a, tile_sums b) {
     return (tile_sums){a.abs + b.abs, a.squares + b.squares};
 }
 
+/* To 21 significant bits, half up: the upper half of an fp64, which is what a GPU keeps of a group. */
+static double round_sum(double sum) {
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    bits = (bits + 0x80000000u) & 0xffffffff00000000u;
+    memcpy(&sum, &bits, sizeof sum);
+    return sum;
+}
+
 /* Pairs at distance count / 2, count / 4, ..., 1. */
 static tile_sums sum_pairs(tile_sums *sums, int count) {
     for (int half = count / 2; half; half /= 2)
@@ -50,7 +60,8 @@ void comet_stats_finish(const stats_part *part, const tile_sums *sums, int64_t t
         for (int i = 0; i < TABLE_GROUP_TILES && t + i < tiles; i++)
             group[i] = sums[t + i];
         tile_sums *to = &accumulator[t / TABLE_GROUP_TILES % ACCUMULATORS];
-        *to = add_sums(*to, sum_pairs(group, TABLE_GROUP_TILES));
+        tile_sums sum = sum_pairs(group, TABLE_GROUP_TILES);
+        *to = add_sums(*to, (tile_sums){round_sum(sum.abs), round_sum(sum.squares)});
     }
     tile_sums all = sum_pairs(accumulator, ACCUMULATORS);
     int any = count > part->nonfinite;

@@ -47,7 +47,7 @@ QUANTISER_INLINE void quantiser_set(quantiser_class *c, float step, float limit,
 }
 
 QUANTISER_INLINE void quantiser_init_f32(quantiser *q, float target, quantiser_mode mode) {
-    quantiser_set(&q->classes[0], quantiser_cut(target * (1.0f - 0x1p-12f), 16), 127.0f, mode, 0);
+    quantiser_set(&q->classes[0], quantiser_cut(target * (1.0f - 0x1p-12f), 15), 127.0f, mode, 0);
     quantiser_set(&q->classes[1], quantiser_cut(target * (1.0f - 0x1p-6f), 16), 32000.0f, mode, 1);
 }
 
@@ -115,7 +115,7 @@ QUANTISER_INLINE quantiser_class quantiser_step_of(float bound, comet_dtype dtyp
     if (dtype == COMET_F32) {
         c.wide = index == 1;
         if (index < 2)
-            c.step = quantiser_cut(target * (index ? 1.0f - 0x1p-6f : 1.0f - 0x1p-12f), 16);
+            c.step = quantiser_cut(target * (index ? 1.0f - 0x1p-6f : 1.0f - 0x1p-12f), index ? 16 : 15);
         if (index < 2 && mode == QUANTISE_GRID)
             c.inverse = 1.0f / c.step;
         return c;

@@ -380,6 +380,17 @@ static inline uint32_t emulation_logic3(uint32_t a, uint32_t b, uint32_t c, uint
     return r;
 }
 
+static inline uint32_t emulation_max3_halves(uint32_t a, uint32_t b, uint32_t c, int is_signed) {
+    const uint32_t flip = is_signed ? 0x80008000u : 0; // to unsigned numbers in the same order
+    const uint32_t words[3] = {a ^ flip, b ^ flip, c ^ flip};
+    uint32_t low = 0, high = 0;
+    for (int i = 0; i < 3; i++) {
+        low = (words[i] & 0xffffu) > low ? words[i] & 0xffffu : low;
+        high = words[i] >> 16 > high ? words[i] >> 16 : high;
+    }
+    return (high << 16 | low) ^ flip;
+}
+
 static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     return (unsigned)((((uint64_t)high << 32 | low) << (shift & 31u)) >> 32);
 }

@@ -27,6 +27,8 @@ const sample samples[] = {
     {EB("f32_zeros", COMET_F32, COMET_FLAT, 1, {2100}, SAMPLE_ZEROS, 0.1, SAMPLE_NEAREST, 0, 0)},
     {EB("f32_empty", COMET_F32, COMET_NCHW, 4, {2, 0, 3, 3}, SAMPLE_DENSE, 0.1, SAMPLE_NEAREST, 0, 0)},
     {EB("f32_scalar", COMET_F32, COMET_FLAT, 0, {0}, SAMPLE_DENSE, 0.1, SAMPLE_NEAREST, 0, 0)},
+    {EB("f32_carry_flat", COMET_F32, COMET_FLAT, 1, {2100}, SAMPLE_JUMPS, 0.01, SAMPLE_NEAREST, 0, 0)},
+    {EB("f32_carry_nhwc", COMET_F32, COMET_NHWC, 4, {1, 9, 9, 40}, SAMPLE_JUMPS, 0.01, SAMPLE_NEAREST, 0, 0)},
     {EB("f16_nearest", COMET_F16, COMET_NCHW, 4, {1, 4, 9, 16}, SAMPLE_DENSE, 0.05, SAMPLE_NEAREST, 0, 0)},
     {EB("f16_fine", COMET_F16, COMET_FLAT, 1, {500}, SAMPLE_DENSE, 0.01, SAMPLE_NEAREST, 0, 0)},
     {EB("f16_wide_tiny", COMET_F16, COMET_FLAT, 1, {300}, SAMPLE_SPARSE, 1e-7, SAMPLE_NEAREST, 0, 0)},
@@ -95,6 +97,10 @@ static int32_t fixed_of(maker *m, sample_values kind, int64_t i) {
         return rng_below(&m->r, 4) ? 0 : dense(&m->r) / 2;
     case SAMPLE_ZEROS:
         return 0;
+    case SAMPLE_JUMPS: {
+        int32_t level = rng_below(&m->r, 60) ? 8192 : -8192;
+        return level + dense(&m->r) / 64;
+    }
     case SAMPLE_MIXED: {
         static const sample_values parts[] = {SAMPLE_SMOOTH, SAMPLE_DENSE, SAMPLE_SPARSE, SAMPLE_ZEROS};
         int32_t k = fixed_of(m, parts[i / 97 % 4], i);

@@ -9,12 +9,13 @@
 #include "comet/codec.h"
 
 typedef enum sample_values {
-    SAMPLE_MIXED,  /* runs of all the others but SPECIAL */
+    SAMPLE_MIXED,  /* runs of SMOOTH, DENSE, SPARSE and ZEROS */
     SAMPLE_SMOOTH, /* slow along positions, with an offset for each channel of NHWC */
     SAMPLE_DENSE,
     SAMPLE_SPARSE,
     SAMPLE_SPECIAL, /* NaN, infinities, -0 among others */
-    SAMPLE_ZEROS
+    SAMPLE_ZEROS,
+    SAMPLE_JUMPS /* near 2, but for a few near -2: differences of codes that carry */
 } sample_values;
 
 typedef struct sample {

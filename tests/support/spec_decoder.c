@@ -213,13 +213,32 @@ static int read_planes(spec_tile *c, const unsigned char *flags, reader *r) {
     return r->at == r->end;
 }
 
+static int first_of(const spec_tile *c, int i) {
+    return c->firsts[c->chained ? 0 : i / 8];
+}
+
+/* Column i of a narrow tile: the codes are the digits of U. */
+static void undo_narrow_column(spec_tile *c, int i) {
+    int from = spec_predictor(c, i);
+    int64_t e = 0, p = (from < 0 ? first_of(c, i) : c->codes[from]) + 128, power = 1;
+    for (int k = 0; k < 4; k++, power *= 256) {
+        int residual = k == 0 && from < 0 ? 0 : spec_unfold(c, c->folded[256 * k + i]);
+        e += (residual + 128) * power;
+    }
+    uint64_t u = (uint64_t)(e - 0x80808080 + p) * 0x01010101u;
+    for (int k = 0; k < 4; k++, u /= 256)
+        c->codes[256 * k + i] = (int)(u % 256) - 128;
+}
+
 static void undo_prediction(spec_tile *c) {
     for (int i = 0; i < 1024; i++) {
         int residual = spec_unfold(c, c->folded[i]), from = spec_predictor(c, i);
         if (!c->predicted)
             c->codes[i] = residual;
-        else
-            c->codes[i] = from < 0 ? c->firsts[c->chained ? 0 : i / 8] : spec_wrap(c, residual + c->codes[from]);
+        else if (c->wide)
+            c->codes[i] = from < 0 ? first_of(c, i) : spec_wrap(c, residual + c->codes[from]);
+        else if (i < 256)
+            undo_narrow_column(c, i);
     }
 }
 

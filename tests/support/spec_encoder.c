@@ -131,21 +131,49 @@ static int code_of(const spec_stream *s, const spec_class *c, const tile_values 
 
 /* ---- code tiles ---- */
 
-static int count_bits(const int *folded) {
+/* Of all values, or of columns 1 and 6 of every lane alone. */
+static int count_bits(const int *folded, int sampled) {
     int bits = 0;
     for (int i = 0; i < 1024; i++)
         for (int b = 0; b < 16; b++)
-            bits += folded[i] >> b & 1;
+            if (!sampled || i % 8 == 1 || i % 8 == 6)
+                bits += folded[i] >> b & 1;
     return bits;
+}
+
+/* The residual of value i of a narrow tile: the digit of its row in E. */
+static int narrow_residual(const spec_tile *c, int i) {
+    int top = i % 256, from = spec_predictor(c, top);
+    int64_t u = 0, p = c->codes[from < 0 ? top : from] + 128, power = 1;
+    for (int k = 0; k < 4; k++, power *= 256) {
+        int64_t b = c->codes[256 * k + top] + 128;
+        u += b * power;
+        p += k < 3 ? b * power * 256 : 0;
+    }
+    int64_t e = (u - p + 0x80808080) & 0xffffffff;
+    for (int k = 0; k < i / 256; k++)
+        e /= 256;
+    return (int)(e % 256) - 128;
 }
 
 /* Folded residuals, directly or predicted; 0 for padding. */
 static void residuals(const spec_tile *c, const tile_values *v, int predicted, int folded[1024]) {
     for (int i = 0; i < 1024; i++) {
-        int from = predicted ? spec_predictor(c, i) : -1;
-        int residual = !predicted ? c->codes[i] : from < 0 ? 0 : spec_wrap(c, c->codes[i] - c->codes[from]);
+        int from = spec_predictor(c, i), residual;
+        if (!predicted)
+            residual = c->codes[i];
+        else if (c->wide)
+            residual = from < 0 ? 0 : spec_wrap(c, c->codes[i] - c->codes[from]);
+        else
+            residual = narrow_residual(c, i);
         folded[i] = v->valid[i] ? spec_fold(c, residual) : 0;
     }
+}
+
+static int prediction_pays(const spec_tile *c, const int *direct, const int *predicted) {
+    if (c->wide)
+        return count_bits(predicted, 0) + 128 < count_bits(direct, 0);
+    return 4 * count_bits(predicted, 1) + 128 < 4 * count_bits(direct, 1);
 }
 
 /* The magnitude planes and the sign plane that hold all of these. */
@@ -229,7 +257,7 @@ static size_t encode_codes(spec_tile *c, const tile_values *v, unsigned char *ou
         return 0;
     residuals(c, v, 0, direct);
     residuals(c, v, 1, predicted);
-    c->predicted = count_bits(predicted) + 128 < count_bits(direct);
+    c->predicted = prediction_pays(c, direct, predicted);
     memcpy(c->folded, c->predicted ? predicted : direct, sizeof c->folded);
     planes_of(c, c->folded, 1024, &c->n, &c->sign);
     put(&w, (uint64_t)(c->n | c->sign << 4 | c->class_index << 5 | c->predicted << 7), 1);

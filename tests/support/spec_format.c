@@ -112,7 +112,8 @@ static spec_rule rule_of(const spec_stream *s) {
 
 static spec_class class_f32(const spec_stream *s, int index, float target) {
     float factor = index == 0 ? 1.0f - 0x1p-12f : 1.0f - 0x1p-6f;
-    return (spec_class){index < 2, index == 1, cut(16, target * factor), index == 0 ? 127.0f : 32000.0f, rule_of(s)};
+    return (spec_class){index < 2, index == 1, cut(index == 0 ? 15 : 16, target * factor),
+                        index == 0 ? 127.0f : 32000.0f, rule_of(s)};
 }
 
 static spec_class class_16_bit(const spec_stream *s, int index, float target) {

@@ -111,13 +111,21 @@ static sums both(sums a, sums b) {
     return (sums){a.abs + b.abs, a.squares + b.squares};
 }
 
+/* To 21 significant bits, half up. */
+static double to_21_bits(double v) {
+    int exponent;
+    double m = frexp(v, &exponent);
+    return ldexp(floor(ldexp(m, 21) + 0.5), exponent - 21);
+}
+
 static sums group_sums(const spec_stream *s, const void *patterns, int64_t group) {
     sums tile[8];
     for (int i = 0; i < 8; i++)
         tile[i] = tile_sums_of(s, patterns, 8 * group + i);
     sums even = both(both(tile[0], tile[4]), both(tile[2], tile[6]));
     sums odd = both(both(tile[1], tile[5]), both(tile[3], tile[7]));
-    return both(even, odd);
+    sums all = both(even, odd);
+    return (sums){to_21_bits(all.abs), to_21_bits(all.squares)};
 }
 
 void spec_sums(const spec_stream *s, const void *patterns, double *sum_abs, double *sum_squares) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "support/effort.h"
+#include "support/isas.h"
 #include "support/samples.h"
 #include "support/spec_decoder.h"
 #include "support/trip_run.h"
@@ -142,10 +143,30 @@ static void test_full_and_some_columns(void **state) {
 }
 
 /*
- * The first five lanes are all 1, which prediction saves 159 bits of; each lonely 1 in row 2 costs it one. At 31 of these
- * the two counts differ by 128 exactly.
+ * Narrow codes, counted in columns 1 and 6: the first eight lanes are all 1, which prediction saves 64 bits of; each lonely 1
+ * in row 2 of such a column costs it one. At 32 of these the two counts differ by 32, four times which is 128, exactly. What
+ * is in the other columns does not matter.
  */
 static void test_prediction_that_just_pays(void **state) {
+    (void)state;
+    for (int lonely = 26; lonely <= 38; lonely++)
+        for (int others = 0; others <= 40; others += 20) {
+            int codes[1024] = {0};
+            for (int i = 0; i < 1024; i++)
+                codes[i] = i / 8 % 32 < 8;
+            for (int j = 0; j < lonely; j++)
+                codes[512 + 8 * (8 + j % 24) + (j < 24 ? 1 : 6)] = 1;
+            for (int j = 0; j < others; j++)
+                codes[512 + 8 * (8 + j % 24) + (j < 24 ? 3 : 4)] = 1;
+            verify_codes(codes);
+        }
+}
+
+/*
+ * Wide codes (one of 200 makes them so), all counted: the first five lanes are all 1, which prediction saves 159 bits of;
+ * each lonely 1 in row 2 costs it one. At 31 of these the two counts differ by 128 exactly.
+ */
+static void test_wide_prediction_that_just_pays(void **state) {
     (void)state;
     for (int lonely = 25; lonely <= 36; lonely++) {
         int codes[1024] = {0};
@@ -153,8 +174,93 @@ static void test_prediction_that_just_pays(void **state) {
             codes[i] = i / 8 % 32 < 5;
         for (int j = 0; j < lonely; j++)
             codes[512 + 8 * (6 + j % 26) + 2 * (j / 26)] = 1;
+        codes[1023] = 200;
         verify_codes(codes);
     }
+}
+
+/* ---- differences and sums of narrow codes that leave a byte ---- */
+
+enum { MOST_VALUES = 9000 };
+
+/* All on one side of 0, so that prediction pays, but for one in `rarity`. */
+static void values_with_jumps(rng *r, uint64_t rarity, float values[MOST_VALUES]) {
+    double level = rng_below(r, 2) ? 100.0 : -100.0;
+    for (int i = 0; i < MOST_VALUES; i++)
+        values[i] = (float)((rng_below(r, rarity) ? level : -level) + (double)rng_between(r, -1, 1));
+}
+
+static const test_shape shapes_with_jumps[] = {
+    {COMET_FLAT, 1, {3000}},          {COMET_NCHW, 4, {2, 3, 40, 37}}, {COMET_NHWC, 4, {2, 9, 11, 40}},
+    {COMET_NHWC, 4, {1, 16, 16, 32}}, {COMET_NCHW, 4, {4, 16, 16, 8}}, {COMET_NHWC, 4, {1, 5, 7, 33}},
+};
+
+static void test_values_with_jumps(void **state) {
+    (void)state;
+    static const uint64_t rarities[] = {40, 300, 3000};
+    static float values[MOST_VALUES];
+    rng r = rng_seed(4);
+    for (size_t s = 0; s < sizeof shapes_with_jumps / sizeof *shapes_with_jumps; s++)
+        for (int rarity = 0; rarity < 3; rarity++)
+            for (trip_mode mode = TRIP_NEAREST; mode <= TRIP_KEEP_MASK; mode++) {
+                values_with_jumps(&r, rarities[rarity], values);
+                verify_values(&shapes_with_jumps[s], mode, values);
+            }
+}
+
+/* Streams with bytes in the second halves of their tiles changed: what is still valid has the text's values. */
+static void change_tiles(rng *r, unsigned char *stream, int64_t tiles) {
+    size_t start = 128 + 24 * (size_t)((tiles + 7) / 8);
+    for (int64_t t = 0; t < tiles; t++) {
+        uint16_t entry;
+        memcpy(&entry, stream + 128 + 24 * (t / 8) + 8 + 2 * (t % 8), 2);
+        size_t bytes = entry & 0x1fffu;
+        for (size_t i = bytes / 2; i < bytes; i++)
+            if (rng_below(r, 8) == 0)
+                stream[start + i] = (unsigned char)rng_next(r);
+        start += bytes;
+    }
+}
+
+static int decodes_alike(const trip *t, const trip_stream *s, rng *r) {
+    size_t bytes = (size_t)t->count * 4;
+    isa_list isas = isa_list_get();
+    failure f;
+    void *told = malloc(bytes);
+    assert_non_null(told);
+    int valid = spec_decode(s->bytes, s->result.bytes, NULL, told, bytes, &f);
+    for (int i = 0; i < isas.count && valid; i++) {
+        comet_codec_exec exec = trip_exec(isas.isa[i], NULL);
+        void *got = NULL;
+        if (!trip_decompress(t, s, &exec, r, STRIDES_CONTIGUOUS, &got, &f) || memcmp(got, told, bytes) != 0)
+            fail_msg("%s decodes a changed stream to other values", isa_name(isas.isa[i]));
+        free(got);
+    }
+    free(told);
+    return valid;
+}
+
+static void test_changed_residuals(void **state) {
+    (void)state;
+    static float values[MOST_VALUES];
+    rng r = rng_seed(5);
+    int rounds = effort(200), valid = 0;
+    for (int i = 0; i < rounds; i++) {
+        failure f;
+        trip t;
+        trip_stream s;
+        trip_spec spec = {.dtype = COMET_F32, .mode = TRIP_NEAREST, .scale = 1.0, .bound = 0.5};
+        spec.shape = shapes_with_jumps[i % (int)(sizeof shapes_with_jumps / sizeof *shapes_with_jumps)];
+        comet_codec_exec exec = trip_exec(COMET_ISA_AUTO, NULL);
+        values_with_jumps(&r, 50, values);
+        trip_of_values(&t, &r, &spec, values);
+        assert_check(trip_compress(&t, &exec, &s, &f), f);
+        change_tiles(&r, s.bytes, s.result.tiles);
+        valid += decodes_alike(&t, &s, &r);
+        trip_stream_free(&s);
+        trip_free(&t);
+    }
+    assert_true(valid > rounds / 4);
 }
 
 /* Zeros in a tile of exact values: the bitmap is worth it from 33 on. */
@@ -201,6 +307,9 @@ int main(void) {
         cmocka_unit_test(test_groups_in_any_order),
         cmocka_unit_test(test_full_and_some_columns),
         cmocka_unit_test(test_prediction_that_just_pays),
+        cmocka_unit_test(test_wide_prediction_that_just_pays),
+        cmocka_unit_test(test_values_with_jumps),
+        cmocka_unit_test(test_changed_residuals),
         cmocka_unit_test(test_sparse_that_just_pays),
         cmocka_unit_test(test_codes_that_just_pay),
     };

@@ -52,7 +52,7 @@ static quantiser_mode mode_of(unsigned flags) {
 
 static row row_f32(int index, double target, quantiser_mode mode) {
     double limit = index == 0 ? 127.0 : mode == QUANTISE_GRID ? 8000.0 : 32000.0;
-    double step = step_of(target, index == 0 ? 1.0 - 0x1p-12 : 1.0 - 0x1p-6, 16);
+    double step = step_of(target, index == 0 ? 1.0 - 0x1p-12 : 1.0 - 0x1p-6, index == 0 ? 15 : 16);
     return (row){index < 2, index == 1, step, limit, margin_of(mode), mode};
 }
 

@@ -10,6 +10,7 @@
 #define HAVE_DEQUANTISE
 #define HAVE_COLUMNS
 #define HAVE_TRANSPOSE
+#define HAVE_RESIDUALS
 
 /* ---- columns ---- */
 
@@ -81,6 +82,9 @@ static void linear_of_interleaved(const int8_t *from, int8_t *to);
 static void interleaved_of_linear(const int8_t *from, int8_t *to);
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes);
 static void dequantise(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v);
+static int prediction_pays(const int8_t *q, const tile_padding *padding);
+static void fold_predicted(const int8_t *q, int chained, uint8_t *f);
+static void unpredict(int8_t *q, int chained);
 
 #include "codec/cpu/tile_generic.h"
 
@@ -350,6 +354,130 @@ static void dequantise(const tile_codes *codes, tile_order order, const tile_qua
     for (int i = 0; i < TILE_VALUES; i += 8) {
         __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(q + i)));
         _mm256_store_ps(v + i, mode == QUANTISE_KEEP_RISE ? values_keep_rise(x, step) : values_nearest(x, step));
+    }
+}
+
+/* ---- residuals of narrow codes: 32 registers, eight for each row k ---- */
+
+static inline __m256i load_codes(const int8_t *q) {
+    return _mm256_loadu_si256((const __m256i *)q);
+}
+
+static inline __m256i fold(__m256i d) {
+    __m256i negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), d);
+    return _mm256_xor_si256(d, _mm256_and_si256(negative, _mm256_set1_epi8(0x7f)));
+}
+
+/* Collects in *over where a difference or a sum of bytes leaves a byte: there the saturated result is not the plain one. */
+static inline void note_overflow(__m256i *over, __m256i plain, __m256i saturated) {
+    *over = _mm256_or_si256(*over, _mm256_xor_si256(plain, saturated));
+}
+
+static inline int has_overflow(__m256i over) {
+    return !_mm256_testz_si256(over, over);
+}
+
+/* For _mm256_shuffle_epi8: byte `first` of every lane to byte `to` of its eight, byte `second` to byte to + 4, else 0. */
+static inline __m256i two_of_lane(int first, int second, int to) {
+    uint64_t places = (uint64_t)first << 8 * to | (uint64_t)second << 8 * (to + 4);
+    uint64_t next_lane = places + (0x0000000800000008u << 8 * to);
+    uint64_t others = ~(0x000000ff000000ffu << 8 * to) & 0x8080808080808080u;
+    return _mm256_broadcastsi128_si256(_mm_set_epi64x((int64_t)(next_lane | others), (int64_t)(places | others)));
+}
+
+/* The sampled columns as 32-bit words, row 0 in the low bytes, so that what a difference carries is counted too. */
+static int prediction_pays(const int8_t *q, const tile_padding *padding) {
+    if (!padding->all_valid)
+        return prediction_pays_generic(q, padding);
+    enum { FIRST = SAMPLED_COLUMN, SECOND = OTHER_SAMPLED_COLUMN, BYTES = TILE_VALUES / SAMPLED_SHARE };
+    const __m256i bias = _mm256_set1_epi32((int)COLUMN_BIAS), left = two_of_lane(FIRST - 1, SECOND - 1, 0);
+    _Alignas(32) uint8_t direct[BYTES], predicted[BYTES];
+    for (int i = 0; i < TILE_ROW_VALUES; i += 32) {
+        __m256i u = _mm256_shuffle_epi8(load_codes(q + i), two_of_lane(FIRST, SECOND, 0));
+        for (int k = 1; k < TILE_ROWS; k++)
+            u = _mm256_or_si256(
+                u, _mm256_shuffle_epi8(load_codes(q + k * TILE_ROW_VALUES + i), two_of_lane(FIRST, SECOND, k)));
+        __m256i from = _mm256_or_si256(_mm256_slli_epi32(u, 8), _mm256_shuffle_epi8(load_codes(q + i), left));
+        __m256i e = _mm256_sub_epi32(_mm256_xor_si256(u, bias), _mm256_xor_si256(from, bias));
+        __m256i d = _mm256_xor_si256(_mm256_add_epi32(e, bias), bias);
+        _mm256_store_si256((__m256i *)(direct + i), fold(u));
+        _mm256_store_si256((__m256i *)(predicted + i), fold(d));
+    }
+    return fewer_bits(count_bits(predicted, BYTES), count_bits(direct, BYTES));
+}
+
+/* Each byte's left neighbour; `before` holds the 32 bytes in front of x. */
+static inline __m256i left_of(__m256i before, __m256i x) {
+    return _mm256_alignr_epi8(x, _mm256_permute2x128_si256(before, x, 0x21), 15);
+}
+
+/* All bytes, or all but the first of each lane. */
+static inline __m256i not_firsts(int chained) {
+    return _mm256_set1_epi64x(chained ? -1 : ~(int64_t)0xff);
+}
+
+static void fold_predicted(const int8_t *q, int chained, uint8_t *f) {
+    const __m256i mask = not_firsts(chained);
+    __m256i over = _mm256_setzero_si256(), before = _mm256_set1_epi8(q[0]); /* lane 0's first: to itself */
+    for (int i = 0; i < TILE_ROW_VALUES; i += 32) {
+        __m256i x = load_codes(q + i), left = left_of(before, x), d = _mm256_and_si256(_mm256_sub_epi8(x, left), mask);
+        note_overflow(&over, d, _mm256_and_si256(_mm256_subs_epi8(x, left), mask));
+        _mm256_storeu_si256((__m256i *)(f + i), fold(d));
+        before = x;
+    }
+    for (int i = TILE_ROW_VALUES; i < TILE_VALUES; i += 32) {
+        __m256i x = load_codes(q + i), above = load_codes(q + i - TILE_ROW_VALUES), d = _mm256_sub_epi8(x, above);
+        if (i < TILE_VALUES - TILE_ROW_VALUES) /* the last row has no row to carry into */
+            note_overflow(&over, d, _mm256_subs_epi8(x, above));
+        _mm256_storeu_si256((__m256i *)(f + i), fold(d));
+    }
+    if (has_overflow(over))
+        fold_predicted_generic(q, chained, f);
+}
+
+/* Sums of bytes from the start of each lane, or of all that were added before too. */
+static inline __m256i prefix_sums(__m256i x, int chained, __m256i *carry) {
+    const __m256i last_of_lane = _mm256_set_epi64x(0x0707070707070707, -1, 0x0707070707070707, -1);
+    x = _mm256_add_epi8(x, _mm256_slli_epi64(x, 8));
+    x = _mm256_add_epi8(x, _mm256_slli_epi64(x, 16));
+    x = _mm256_add_epi8(x, _mm256_slli_epi64(x, 32));
+    if (!chained)
+        return x;
+    x = _mm256_add_epi8(x, _mm256_shuffle_epi8(x, last_of_lane));
+    x = _mm256_add_epi8(x, _mm256_shuffle_epi8(_mm256_permute2x128_si256(x, x, 0x08), _mm256_set1_epi8(15)));
+    x = _mm256_add_epi8(x, *carry);
+    *carry = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(x, 0xff), _mm256_set1_epi8(7));
+    return x;
+}
+
+/* Takes back what was added bytewise to all rows but row 0, whose codes are in `row`. */
+static void take_back(int8_t *q, const int8_t *row) {
+    for (int i = TILE_VALUES - 1; i >= TILE_ROW_VALUES; i--)
+        q[i] = (int8_t)(q[i] - (i < 2 * TILE_ROW_VALUES ? row : q)[i - TILE_ROW_VALUES]);
+}
+
+static void unpredict(int8_t *q, int chained) {
+    _Alignas(32) int8_t row[TILE_ROW_VALUES];
+    __m256i over = _mm256_setzero_si256(), carry = _mm256_setzero_si256();
+    for (int i = 0; i < TILE_ROW_VALUES; i += 32) {
+        __m256i d = load_codes(q + i), sum = prefix_sums(d, chained, &carry);
+        /* a sum leaves a byte if the code less the residual does: that spares the code to the left */
+        note_overflow(&over, _mm256_sub_epi8(sum, d), _mm256_subs_epi8(sum, d));
+        _mm256_store_si256((__m256i *)(row + i), sum);
+        for (int k = 1; k < TILE_ROWS; k++) {
+            int8_t *at = q + k * TILE_ROW_VALUES + i;
+            __m256i more = load_codes(at), above = sum;
+            sum = _mm256_add_epi8(above, more);
+            if (k < TILE_ROWS - 1) /* the last row has no row to carry into */
+                note_overflow(&over, sum, _mm256_adds_epi8(above, more));
+            _mm256_storeu_si256((__m256i *)at, sum);
+        }
+    }
+    if (has_overflow(over)) {
+        take_back(q, row);
+        unpredict_generic(q, chained);
+    } else {
+        memcpy(q, row, sizeof row);
     }
 }
 

@@ -46,6 +46,11 @@ static inline __m512i fold(__m512i d) {
     return _mm512_gf2p8affine_epi64_epi8(d, _mm512_set1_epi64((int64_t)FOLD_MATRIX), 0);
 }
 
+/* Of bytes with 128 added. */
+static inline __m512i fold_biased(__m512i d) {
+    return _mm512_gf2p8affine_epi64_epi8(d, _mm512_set1_epi64((int64_t)FOLD_MATRIX), 0xff);
+}
+
 /* Byte 16 p + 8 s + g: plane p (or 4 + p) of group g in zmm s, from bytes 8 g + p. */
 static const uint8_t planes_low[64] = {0, 8,  16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120,
                                        1, 9,  17, 25, 33, 41, 49, 57, 65, 73, 81, 89, 97, 105, 113, 121,
@@ -147,43 +152,76 @@ static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QU
 
 enum { REGISTERS = 16, ROW_REGISTERS = 4 };
 
+/* Collects in *over where a difference or a sum of bytes leaves a byte: there the saturated result is not the plain one. */
+static inline void note_overflow(__m512i *over, __m512i plain, __m512i saturated) {
+    *over = _mm512_ternarylogic_epi64(*over, plain, saturated, 0xf6); /* or of the exclusive or */
+}
+
+static inline int has_overflow(__m512i over) {
+    return _mm512_test_epi64_mask(over, over) != 0;
+}
+
 /* Row 0 of the codes less their left neighbours. `before` holds the 64 codes in front of q, for chained lanes. */
-static inline __m512i minus_left(__m512i before, __m512i q, int chained) {
+static inline __m512i minus_left(__m512i before, __m512i q, int chained, __m512i *over) {
     static const uint8_t shift_one[64] = {
         63,  64,  65,  66,  67,  68,  69,  70,  71,  72,  73,  74,  75,  76,  77,  78,  79,  80,  81,  82,  83,  84,
         85,  86,  87,  88,  89,  90,  91,  92,  93,  94,  95,  96,  97,  98,  99,  100, 101, 102, 103, 104, 105, 106,
         107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126};
-    if (chained)
-        return _mm512_sub_epi8(q, _mm512_permutex2var_epi8(before, _mm512_loadu_si512(shift_one), q));
-    return _mm512_maskz_sub_epi8(0xfefefefefefefefe, q, _mm512_slli_epi64(q, 8));
+    const __mmask64 not_first = chained ? ~0ull : 0xfefefefefefefefe;
+    __m512i left =
+        chained ? _mm512_permutex2var_epi8(before, _mm512_loadu_si512(shift_one), q) : _mm512_slli_epi64(q, 8);
+    __m512i d = _mm512_maskz_sub_epi8(not_first, q, left);
+    note_overflow(over, d, _mm512_maskz_subs_epi8(not_first, q, left));
+    return d;
 }
 
-/* Register i of the predicted residuals, folded. */
-static inline __m512i predicted_register(const int8_t *codes, int i, int chained) {
+/*
+ * Register i of the predicted residuals, folded, as long as no difference leaves a byte. One that does in the last row has
+ * no row to carry into.
+ */
+static inline __m512i predicted_register(const int8_t *codes, int i, int chained, __m512i *over) {
     __m512i q = _mm512_load_si512(codes + 64 * i);
-    if (i >= ROW_REGISTERS)
-        return fold(_mm512_sub_epi8(q, _mm512_load_si512(codes + 64 * (i - ROW_REGISTERS))));
+    if (i >= ROW_REGISTERS) {
+        __m512i above = _mm512_load_si512(codes + 64 * (i - ROW_REGISTERS)), d = _mm512_sub_epi8(q, above);
+        if (i < REGISTERS - ROW_REGISTERS)
+            note_overflow(over, d, _mm512_subs_epi8(q, above));
+        return fold(d);
+    }
     /* lane 0's code stands in front of itself: its residual is 0 */
     __m512i before = i ? _mm512_load_si512(codes + 64 * (i - 1)) : _mm512_set1_epi8(codes[0]);
-    return fold(minus_left(before, q, chained));
+    return fold(minus_left(before, q, chained, over));
 }
 
 static inline __m512i direct_register(const int8_t *codes, int i) {
     return fold(_mm512_load_si512(codes + 64 * i));
 }
 
-static inline int sum_bytes(__m512i bytes) {
-    return (int)_mm512_reduce_add_epi64(_mm512_sad_epu8(bytes, _mm512_setzero_si512()));
+/* The two sampled columns of eight lanes as 32-bit words, row 0 in the low bytes: of register i of each row. */
+static inline __m512i sampled_columns(const int8_t *codes, int i) {
+    const __m512i bits = _mm512_set1_epi64(0x3030303008080808); /* where a column's byte starts: 8 * 1 and 8 * 6 */
+    __m512i u = _mm512_multishift_epi64_epi8(bits, _mm512_load_si512(codes + 64 * i));
+    for (int k = 1; k < TILE_ROWS; k++)
+        u = _mm512_mask_multishift_epi64_epi8(u, 0x1111111111111111u << k, bits,
+                                              _mm512_load_si512(codes + 64 * (ROW_REGISTERS * k + i)));
+    return u;
 }
 
-static inline int prediction_pays(const int8_t *codes, int chained) {
-    __m512i direct = _mm512_setzero_si512(), predicted = _mm512_setzero_si512(); /* at most 16 * 8 in a byte */
-#pragma GCC unroll 16
-    for (int i = 0; i < REGISTERS; i++) {
-        direct = _mm512_add_epi8(direct, _mm512_popcnt_epi8(direct_register(codes, i)));
-        predicted = _mm512_add_epi8(predicted, _mm512_popcnt_epi8(predicted_register(codes, i, chained)));
+/* In words, so that what a difference carries is counted too. */
+static inline int sample_pays(const int8_t *codes) {
+    const __m512i left_bits = _mm512_set1_epi64(0x2828282800000000), bias = _mm512_set1_epi32((int)COLUMN_BIAS);
+    __m512i direct = _mm512_setzero_si512(), predicted = _mm512_setzero_si512(); /* at most 4 * 8 in a byte */
+#pragma GCC unroll 4
+    for (int i = 0; i < ROW_REGISTERS; i++) {
+        __m512i u = sampled_columns(codes, i);
+        __m512i from = _mm512_mask_multishift_epi64_epi8(_mm512_slli_epi32(u, 8), 0x1111111111111111u, left_bits,
+                                                         _mm512_load_si512(codes + 64 * i));
+        __m512i e = _mm512_sub_epi32(_mm512_xor_si512(u, bias), _mm512_xor_si512(from, bias));
+        direct = _mm512_add_epi8(direct, _mm512_popcnt_epi8(fold(u)));
+        predicted = _mm512_add_epi8(predicted, _mm512_popcnt_epi8(fold_biased(_mm512_add_epi32(e, bias))));
     }
-    return sum_bytes(predicted) + PREDICTION_COST < sum_bytes(direct);
+    const __m512i zero = _mm512_setzero_si512();
+    __m512i more = _mm512_sub_epi64(_mm512_sad_epu8(predicted, zero), _mm512_sad_epu8(direct, zero));
+    return fewer_bits((int)_mm512_reduce_add_epi64(more), 0);
 }
 
 /* ---- firsts of independent lanes ---- */
@@ -289,16 +327,21 @@ static inline uint8_t *write_columns(const column_set *set, uint8_t (*planes)[PL
     return out;
 }
 
-/* Planes and ballots of the folded residuals. Ballots are put together in registers: to store halves and load all stalls. */
-static inline void planes_of_codes(const int8_t *codes, int chained, int predicted, uint8_t (*planes)[PLANE_BYTES],
-                                   __m512i ballots[2]) {
+/*
+ * Planes and ballots of the folded residuals; returns 0 if they are predicted and carry, and so are others. Ballots are put
+ * together in registers: to store halves and load all stalls.
+ */
+static inline int planes_of_codes(const int8_t *codes, int chained, int predicted, uint8_t (*planes)[PLANE_BYTES],
+                                  __m512i ballots[2]) {
     uint64_t half_ballots[2][8];
+    __m512i over = _mm512_setzero_si512();
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         __m512i r[8];
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++)
-            r[i] = predicted ? predicted_register(codes, 8 * half + i, chained) : direct_register(codes, 8 * half + i);
+            r[i] = predicted ? predicted_register(codes, 8 * half + i, chained, &over)
+                             : direct_register(codes, 8 * half + i);
         planes_of_half(r);
 #pragma GCC unroll 8
         for (int p = 0; p < 8; p++) {
@@ -311,6 +354,7 @@ static inline void planes_of_codes(const int8_t *codes, int chained, int predict
     ballots[0] = _mm512_set_epi64(PAIR(3), PAIR(2), PAIR(1), PAIR(0));
     ballots[1] = _mm512_set_epi64(PAIR(7), PAIR(6), PAIR(5), PAIR(4));
 #undef PAIR
+    return !predicted || !has_overflow(over);
 }
 
 /* The number of magnitude planes, and whether the sign's is there: bit p of the mask is set if plane p is not empty. */
@@ -328,11 +372,11 @@ static int encode(const tile_codes *codes, int wide, int chained, unsigned class
     _Alignas(64) uint8_t planes[8][PLANE_BYTES];
     column_set set;
     __m512i ballots[2];
-    *predicted = prediction_pays(codes->narrow, chained);
-    if (*predicted)
-        planes_of_codes(codes->narrow, chained, 1, planes, ballots);
-    else
+    *predicted = sample_pays(codes->narrow);
+    if (!*predicted)
         planes_of_codes(codes->narrow, chained, 0, planes, ballots);
+    else if (!planes_of_codes(codes->narrow, chained, 1, planes, ballots))
+        return encode_generic(codes, wide, chained, class_index, padding, out, predicted);
     unsigned used = planes_used(ballots);
     if (used == 0 && !*predicted && class_index == 0)
         return 0;
@@ -416,10 +460,10 @@ static inline __m512i last_of_group_before(__m512i x, int distance) {
 }
 
 /* Row 0 from its residuals, with the firsts in their places. */
-static inline void unpredict_row(__m512i *q, int chained) {
+static inline void unpredict_row(const __m512i *d, int chained, __m512i *q) {
     __m512i carry = _mm512_setzero_si512();
     for (int i = 0; i < ROW_REGISTERS; i++) {
-        __m512i x = prefix_of_groups(q[i]);
+        __m512i x = prefix_of_groups(d[i]);
         if (chained) {
             x = _mm512_add_epi8(x, last_of_group_before(x, 1));
             x = _mm512_add_epi8(x, last_of_group_before(x, 2));
@@ -429,6 +473,28 @@ static inline void unpredict_row(__m512i *q, int chained) {
         }
         q[i] = x;
     }
+}
+
+/*
+ * Codes from residuals, with the firsts in their places. Returns 0 if a sum leaves a byte, and so carries: the codes are
+ * others then. (In row 0 a sum does if the code less the residual does: that spares the code to the left. The last row has
+ * no row to carry into.)
+ */
+static inline int unpredict_registers(const __m512i *d, int chained, int8_t *codes) {
+    __m512i q[ROW_REGISTERS], over = _mm512_setzero_si512();
+    unpredict_row(d, chained, q);
+    for (int i = 0; i < ROW_REGISTERS; i++) {
+        note_overflow(&over, _mm512_sub_epi8(q[i], d[i]), _mm512_subs_epi8(q[i], d[i]));
+        _mm512_store_si512(codes + 64 * i, q[i]);
+    }
+    for (int i = ROW_REGISTERS; i < REGISTERS; i++) {
+        __m512i *above = &q[i % ROW_REGISTERS], sum = _mm512_add_epi8(d[i], *above);
+        if (i < REGISTERS - ROW_REGISTERS)
+            note_overflow(&over, sum, _mm512_adds_epi8(d[i], *above));
+        *above = sum;
+        _mm512_store_si512(codes + 64 * i, sum);
+    }
+    return !has_overflow(over);
 }
 
 /* Puts the firsts where their lanes' first residuals are, which a hostile stream may have set. */
@@ -479,9 +545,12 @@ static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QU
         q[i] = fold(q[i]);
     if (predicted) {
         put_firsts(q, firsts, chained);
-        unpredict_row(q, chained);
-        for (int i = ROW_REGISTERS; i < REGISTERS; i++)
-            q[i] = _mm512_add_epi8(q[i], q[i - ROW_REGISTERS]);
+        if (unpredict_registers(q, chained, codes->narrow))
+            return 1;
+        for (int i = 0; i < REGISTERS; i++)
+            _mm512_store_si512(codes->narrow + 64 * i, q[i]);
+        unpredict_generic(codes->narrow, chained);
+        return 1;
     }
     for (int i = 0; i < REGISTERS; i++)
         _mm512_store_si512(codes->narrow + 64 * i, q[i]);

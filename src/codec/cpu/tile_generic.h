@@ -508,38 +508,6 @@ static inline int16_t unfold_wide(uint16_t f) {
     return (int16_t)(f & 0x8000 ? f ^ 0x7fff : f);
 }
 
-/*
- * For each width: the folded residuals both ways, padding cleared, their 1 bits counted, and the inverse of prediction.
- * A lane's first code has residual 0 and is kept apart (chained: lane 0's alone).
- */
-#define DEFINE_RESIDUALS(width, code, folded)                                                                          \
-    static void fold_direct_##width(const code *q, folded *f) {                                                        \
-        for (int i = 0; i < TILE_VALUES; i++)                                                                          \
-            f[i] = fold_##width(q[i]);                                                                                 \
-    }                                                                                                                  \
-    static void fold_predicted_##width(const code *q, int chained, folded *f) {                                        \
-        f[0] = 0;                                                                                                      \
-        for (int i = 1; i < TILE_ROW_VALUES; i++)                                                                      \
-            f[i] = fold_##width((code)(q[i] - q[i - 1]));                                                              \
-        for (int i = 0; i < TILE_ROW_VALUES && !chained; i += TILE_LANE_COLUMNS)                                       \
-            f[i] = 0;                                                                                                  \
-        for (int i = TILE_ROW_VALUES; i < TILE_VALUES; i++)                                                            \
-            f[i] = fold_##width((code)(q[i] - q[i - TILE_ROW_VALUES]));                                                \
-    }                                                                                                                  \
-    static void clear_padding_##width(const tile_padding *padding, folded *f) {                                        \
-        for (int i = 0; i < TILE_VALUES; i++)                                                                          \
-            if (!(padding->valid[i / 8] >> (i % 8) & 1))                                                               \
-                f[i] = 0;                                                                                              \
-    }                                                                                                                  \
-    /* q holds residuals and, where a first belongs, the first. */                                                     \
-    static void unpredict_##width(code *q, int chained) {                                                              \
-        for (int i = 1; i < TILE_ROW_VALUES; i++)                                                                      \
-            if (chained || i % TILE_LANE_COLUMNS != 0)                                                                 \
-                q[i] = (code)(q[i] + q[i - 1]);                                                                        \
-        for (int i = TILE_ROW_VALUES; i < TILE_VALUES; i++)                                                            \
-            q[i] = (code)(q[i] + q[i - TILE_ROW_VALUES]);                                                              \
-    }
-
 static inline int count_bits(const void *folded, int bytes) {
     int bits = 0;
     for (int i = 0; i < bytes; i += 8)
@@ -547,38 +515,29 @@ static inline int count_bits(const void *folded, int bytes) {
     return bits;
 }
 
-DEFINE_RESIDUALS(wide, int16_t, uint16_t)
-DEFINE_RESIDUALS(narrow, int8_t, uint8_t)
+/* ---- residuals of wide codes. A lane's first code has residual 0 and is kept apart (chained: lane 0's alone). ---- */
+
+static void fold_predicted_wide(const int16_t *q, int chained, uint16_t *f) {
+    f[0] = 0;
+    for (int i = 1; i < TILE_ROW_VALUES; i++)
+        f[i] = fold_wide((int16_t)(q[i] - q[i - 1]));
+    for (int i = 0; i < TILE_ROW_VALUES && !chained; i += TILE_LANE_COLUMNS)
+        f[i] = 0;
+    for (int i = TILE_ROW_VALUES; i < TILE_VALUES; i++)
+        f[i] = fold_wide((int16_t)(q[i] - q[i - TILE_ROW_VALUES]));
+}
+
+static void clear_padding_wide(const tile_padding *padding, uint16_t *f) {
+    for (int i = 0; i < TILE_VALUES; i++)
+        if (!(padding->valid[i / 8] >> (i % 8) & 1))
+            f[i] = 0;
+}
 
 /* The folded residuals to store; returns 1 if they are predicted. */
-static int residuals_narrow(const int8_t *q, int chained, const tile_padding *padding, uint8_t *f) {
-    uint8_t other[TILE_VALUES];
-    fold_direct_narrow(q, f);
-    fold_predicted_narrow(q, chained, other);
-    if (!padding->all_valid) {
-        clear_padding_narrow(padding, f);
-        clear_padding_narrow(padding, other);
-    }
-    if (count_bits(other, TILE_VALUES) + PREDICTION_COST >= count_bits(f, TILE_VALUES))
-        return 0;
-    memcpy(f, other, sizeof other);
-    return 1;
-}
-
-/* Unfolds, and undoes prediction with the firsts put in where they belong (NULL: not predicted). */
-static void codes_of_residuals_narrow(const uint8_t *f, const int16_t *firsts, int chained, int8_t *q) {
-    for (int i = 0; i < TILE_VALUES; i++)
-        q[i] = unfold_narrow(f[i]);
-    if (!firsts)
-        return;
-    for (int l = 0; l < (chained ? 1 : TILE_LANES); l++)
-        q[l * TILE_LANE_COLUMNS] = (int8_t)firsts[l];
-    unpredict_narrow(q, chained);
-}
-
 static int residuals_wide(const int16_t *q, int chained, const tile_padding *padding, uint16_t *f) {
     uint16_t other[TILE_VALUES];
-    fold_direct_wide(q, f);
+    for (int i = 0; i < TILE_VALUES; i++)
+        f[i] = fold_wide(q[i]);
     fold_predicted_wide(q, chained, other);
     if (!padding->all_valid) {
         clear_padding_wide(padding, f);
@@ -590,6 +549,7 @@ static int residuals_wide(const int16_t *q, int chained, const tile_padding *pad
     return 1;
 }
 
+/* Unfolds, and undoes prediction with the firsts put in where they belong (NULL: not predicted). */
 static void codes_of_residuals_wide(const uint16_t *f, const int16_t *firsts, int chained, int16_t *q) {
     for (int i = 0; i < TILE_VALUES; i++)
         q[i] = unfold_wide(f[i]);
@@ -597,7 +557,141 @@ static void codes_of_residuals_wide(const uint16_t *f, const int16_t *firsts, in
         return;
     for (int l = 0; l < (chained ? 1 : TILE_LANES); l++)
         q[l * TILE_LANE_COLUMNS] = firsts[l];
-    unpredict_wide(q, chained);
+    for (int i = 1; i < TILE_ROW_VALUES; i++)
+        if (chained || i % TILE_LANE_COLUMNS != 0)
+            q[i] = (int16_t)(q[i] + q[i - 1]);
+    for (int i = TILE_ROW_VALUES; i < TILE_VALUES; i++)
+        q[i] = (int16_t)(q[i] + q[i - TILE_ROW_VALUES]);
+}
+
+/*
+ * ---- residuals of narrow codes ----
+ *
+ * The four bytes of a column are the digits of a number, row 0's the lowest, each with 128 added: U of docs/format.md for
+ * codes, E for residuals. A difference that leaves a byte carries into the next row's. Where none does, bytes can be
+ * subtracted and added on their own, which is what the fast paths of the instruction sets do.
+ */
+#define COLUMN_BIAS 0x80808080u
+
+static inline uint32_t read_column_word(const int8_t *bytes) {
+    uint32_t word = 0;
+    for (int k = 0; k < TILE_ROWS; k++)
+        word |= (uint32_t)(uint8_t)bytes[k * TILE_ROW_VALUES] << 8 * k;
+    return word ^ COLUMN_BIAS;
+}
+
+/* The residuals' E of a column of codes U; `left` is the biased code that row 0 is predicted from. */
+static inline uint32_t predict_column(uint32_t u, uint32_t left) {
+    return u - (u << 8 | left) + COLUMN_BIAS;
+}
+
+static inline uint32_t unpredict_column(uint32_t e, uint32_t left) {
+    return (e - COLUMN_BIAS + left) * 0x01010101u;
+}
+
+/* The four bytes of a column, bias taken off, folded. */
+static inline uint32_t fold_column(uint32_t word) {
+    uint32_t d = word ^ COLUMN_BIAS, signs = d >> 7 & 0x01010101u;
+    return d ^ signs * 0x7fu;
+}
+
+static inline uint8_t biased(int8_t code) {
+    return (uint8_t)code ^ 0x80u;
+}
+
+static inline int is_first(int i, int chained) {
+    return chained ? i == 0 : i % TILE_LANE_COLUMNS == 0;
+}
+
+/* All rows of a column that are not padding, as bytes of 0xff. */
+static inline uint32_t column_valid(const tile_padding *padding, int i) {
+    uint32_t valid = 0;
+    for (int k = 0; k < TILE_ROWS; k++)
+        valid |= (padding->valid[(k * TILE_ROW_VALUES + i) / 8] >> (i % 8) & 1u) * 0xffu << 8 * k;
+    return padding->all_valid ? 0xffffffffu : valid;
+}
+
+/* A quarter of the columns stands for all: these two of every lane, whose left neighbours are in the lane. */
+enum { SAMPLED_COLUMN = 1, OTHER_SAMPLED_COLUMN = 6, SAMPLED_SHARE = 4 };
+
+static inline int fewer_bits(int predicted, int direct) {
+    return SAMPLED_SHARE * predicted + PREDICTION_COST < SAMPLED_SHARE * direct;
+}
+
+static int prediction_pays_generic(const int8_t *q, const tile_padding *padding) {
+    int direct = 0, predicted = 0;
+    for (int l = 0; l < TILE_LANES; l++)
+        for (int m = SAMPLED_COLUMN; m <= OTHER_SAMPLED_COLUMN; m += OTHER_SAMPLED_COLUMN - SAMPLED_COLUMN) {
+            int i = l * TILE_LANE_COLUMNS + m;
+            uint32_t u = read_column_word(q + i), valid = column_valid(padding, i);
+            direct += __builtin_popcount(fold_column(u) & valid);
+            predicted += __builtin_popcount(fold_column(predict_column(u, biased(q[i - 1]))) & valid);
+        }
+    return fewer_bits(predicted, direct);
+}
+
+static void fold_predicted_generic(const int8_t *q, int chained, uint8_t *f) {
+    uint8_t left[TILE_ROW_VALUES];
+    for (int i = 0; i < TILE_ROW_VALUES; i++)
+        left[i] = biased(q[is_first(i, chained) ? i : i - 1]); /* to itself: residual 0 */
+    for (int i = 0; i < TILE_ROW_VALUES; i++) {
+        uint32_t folded = fold_column(predict_column(read_column_word(q + i), left[i]));
+        for (int k = 0; k < TILE_ROWS; k++)
+            f[k * TILE_ROW_VALUES + i] = (uint8_t)(folded >> 8 * k);
+    }
+}
+
+/* q holds residuals and, where a first belongs, the first: which is its residual to a code of 0. */
+static void unpredict_generic(int8_t *q, int chained) {
+    uint8_t left[TILE_ROW_VALUES + 1] = {0};
+    for (int i = 0; i < TILE_ROW_VALUES; i++) {
+        left[i] = is_first(i, chained) ? biased(0) : left[i];
+        left[i + 1] = (uint8_t)(left[i] + q[i]);
+    }
+    for (int i = 0; i < TILE_ROW_VALUES; i++) {
+        uint32_t codes = unpredict_column(read_column_word(q + i), left[i]) ^ COLUMN_BIAS;
+        for (int k = 0; k < TILE_ROWS; k++)
+            q[k * TILE_ROW_VALUES + i] = (int8_t)(codes >> 8 * k);
+    }
+}
+
+#ifndef HAVE_RESIDUALS
+/* Padding counts nothing. */
+static int prediction_pays(const int8_t *q, const tile_padding *padding) {
+    return prediction_pays_generic(q, padding);
+}
+
+static void fold_predicted(const int8_t *q, int chained, uint8_t *f) {
+    fold_predicted_generic(q, chained, f);
+}
+
+static void unpredict(int8_t *q, int chained) {
+    unpredict_generic(q, chained);
+}
+#endif
+
+/* The folded residuals to store; returns 1 if they are predicted. */
+static int residuals_narrow(const int8_t *q, int chained, const tile_padding *padding, uint8_t *f) {
+    int predicted = prediction_pays(q, padding);
+    if (predicted)
+        fold_predicted(q, chained, f);
+    else
+        for (int i = 0; i < TILE_VALUES; i++)
+            f[i] = fold_narrow(q[i]);
+    for (int i = 0; i < TILE_VALUES && !padding->all_valid; i++)
+        if (!(padding->valid[i / 8] >> (i % 8) & 1))
+            f[i] = 0;
+    return predicted;
+}
+
+static void codes_of_residuals_narrow(const uint8_t *f, const int16_t *firsts, int chained, int8_t *q) {
+    for (int i = 0; i < TILE_VALUES; i++)
+        q[i] = unfold_narrow(f[i]);
+    if (!firsts)
+        return;
+    for (int l = 0; l < (chained ? 1 : TILE_LANES); l++)
+        q[l * TILE_LANE_COLUMNS] = (int8_t)firsts[l];
+    unpredict(q, chained);
 }
 
 /* ---- firsts ---- */

@@ -32,6 +32,19 @@ static inline cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 
 #endif
 }
 
+// ---- threads ----
+
+// A thread's number in its block, kept in a register: compilers like to ask the hardware again at every use, which takes longer.
+__device__ __forceinline__ u32 thread_number() {
+#ifdef COMET_CUDA_EMULATION
+    return threadIdx.x;
+#else
+    u32 r;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(r));
+    return r;
+#endif
+}
+
 // ---- bits ----
 
 // Byte i of the result is byte (SELECT >> 4 i & 7) of {b, a}; with bit 3 set, that byte's sign, eight times.
@@ -58,12 +71,24 @@ template <u32 TABLE> __device__ __forceinline__ u32 logic3(u32 a, u32 b, u32 c) 
 
 // ---- memory ----
 
-// Brings the line at an address of global memory into the L2 cache.
-__device__ __forceinline__ void prefetch_l2(const void *address) {
+// A counter in global memory; what was written before it was raised by add_released can be seen afterwards.
+__device__ __forceinline__ u32 load_acquired(u32 *counter) {
 #ifdef COMET_CUDA_EMULATION
-    (void)address;
+    return atomicAdd(counter, 0u);
 #else
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+    u32 n;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(n) : "l"(counter) : "memory");
+    return n;
+#endif
+}
+
+// Adds to a counter in global memory once everything this thread wrote before can be seen.
+__device__ __forceinline__ void add_released(u32 *counter, u32 n) {
+#ifdef COMET_CUDA_EMULATION
+    __threadfence();
+    atomicAdd(counter, n);
+#else
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(n) : "memory");
 #endif
 }
 
@@ -82,6 +107,21 @@ __device__ __forceinline__ u32 max3(u32 a, u32 b, u32 c) {
     return max(max(a, b), c);
 #else
     return __vimax3_u32(a, b, c);
+#endif
+}
+// Of two halves of 16 bits each.
+__device__ __forceinline__ u32 max3_halves_signed(u32 a, u32 b, u32 c) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_max3_halves(a, b, c, 1);
+#else
+    return __vimax3_s16x2(a, b, c);
+#endif
+}
+__device__ __forceinline__ u32 max3_halves(u32 a, u32 b, u32 c) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_max3_halves(a, b, c, 0);
+#else
+    return __vimax3_u16x2(a, b, c);
 #endif
 }
 __device__ __forceinline__ u32 min3(u32 a, u32 b, u32 c) {

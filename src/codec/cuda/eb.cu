@@ -68,8 +68,7 @@ static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *p
 static size_t workspace_bytes(const comet_tensor *tensor, const comet_codec_params *params) {
     (void)params;
     tile_geometry g = geometry_of(tensor);
-    u64 blocks = eb_blocks(groups_of(&g), ~0ull).x;
-    return offsetof(Workspace, sums) + blocks * sizeof(double2);
+    return eb_workspace_bytes(groups_of(&g));
 }
 
 static GridTables tables_of(const comet_codec_grid *grid) {
@@ -109,6 +108,7 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     a.channel_map = channels_of(t, &g);
     a.count = (u64)comet_tensor_count(t);
     a.groups = groups_of(&g);
+    a.payload_start = eb_payload_start(a.groups);
     a.flags = job->fields.flags;
     a.dtype = (u32)job->fields.dtype;
     a.header = job->header;
@@ -166,10 +166,7 @@ static DecompressArgs decompress_args(const cuda_decompress_job *job) {
     a.y = t->data;
     a.geometry = device_geometry(&g);
     a.groups = groups_of(&g);
-    a.base = (const u8 *)job->slot.base;
-    a.capacity = job->slot.capacity;
-    a.start = job->slot.start;
-    a.result = job->slot.result;
+    eb_set_slot(&a, job->slot);
     a.status = job->status;
     a.grid = tables_of(grid_of(job->params));
     a.channel_map = channels_of(t, &g);

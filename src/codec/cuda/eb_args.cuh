@@ -8,7 +8,7 @@
 
 enum { GROUP_TILES = 8, GROUP_BYTES = 24, BLOCK_THREADS = 32 * GROUP_TILES };
 
-// The most groups a block does: a bit for each says whether it waits for the loop that can do everything.
+// The most tiles a warp does one after the other: a bit for each says whether it waits for code that can do everything.
 enum { MOST_ROUNDS = 64 };
 
 // Where a bound comes from.
@@ -18,12 +18,12 @@ struct BoundSource {
     const comet_codec_stats *stats; // relative: times the rms of these; NULL: absolute
 };
 
-// The front of the workspace: all zero between calls. The atomics of a call meet here.
-struct Totals {
-    unsigned long long claimed; // bytes of the payload so far
-    unsigned long long nonzero, positive, nonfinite, tiles_exact, tiles_wide;
-    u32 least, most; // 0, or what totals_least / totals_most make of a value: the greater one wins
-    u32 done;        // blocks that have written everything
+// The front of the workspace: all zero between calls. The blocks of a call meet here.
+struct Totals {                              // lines of their own: blocks wait for the answers
+    alignas(128) unsigned long long claimed; // bytes of the payload so far and groups that asked: eb_records.cuh
+    alignas(128) u32 done;                   // groups whose record is written
+    alignas(128) u32 least; // 0, or what totals_least and totals_most make of a value: the greater one wins
+    u32 most;
 };
 
 struct Workspace {
@@ -31,8 +31,13 @@ struct Workspace {
     u8 rest[CUDA_WORKSPACE_ZEROED - sizeof(Totals)];
     comet_codec_stats own; // statistics of a pass for a relative bound
     u8 pad[256 - sizeof(comet_codec_stats)];
-    double2 sums[1]; // of each group: |x|, x^2
+    uint4 records[1]; // of each group: eb_records.cuh
 };
+
+// Bytes of a workspace for so many groups.
+static inline size_t eb_workspace_bytes(u64 groups) {
+    return offsetof(Workspace, records) + (size_t)groups * sizeof(uint4);
+}
 
 struct CompressArgs {
     const void *x;
@@ -49,7 +54,8 @@ struct CompressArgs {
     GridTables grid;
     ChannelMap channel_map;
     u64 count, groups;
-    u32 flags, dtype; // of the stream; dtype: what is decoded
+    u64 payload_start; // where groups may lie: behind header and table, at multiples of 16 from the stream's start
+    u32 flags, dtype;  // of the stream; dtype: what is decoded
     cuda_header header;
 };
 
@@ -59,6 +65,9 @@ struct DecompressArgs {
     u64 groups;
     const u8 *base;
     u64 capacity;
+    u64 table_end;  // from the stream's start
+    u64 last_start; // of a stream whose table lies inside the capacity, if it has room for one
+    u32 has_room;
     const uint64_t *start;
     const comet_cuda_result *result;
     int32_t *status;

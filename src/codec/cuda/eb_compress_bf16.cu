@@ -7,13 +7,13 @@
 #define SURVEY(reach) launch(eb_survey_kernel<reach, COMET_BF16>, blocks, BLOCK_THREADS, stream, args)
 
 cudaError_t comet_eb_launch_compress_bf16(Reach reach, bool any, const CompressArgs &args, cudaStream_t stream) {
-    dim3 blocks = eb_grid_of(args.groups, any ? COMPRESS_ANY_BLOCKS : COMPRESS_FAST_BLOCKS);
+    dim3 blocks = eb_blocks(args.groups);
     if (any)
         EB_FOR_REACH(reach, ANY)
     EB_FOR_REACH(reach, FAST)
 }
 
 cudaError_t comet_eb_launch_survey_bf16(Reach reach, const CompressArgs &args, cudaStream_t stream) {
-    dim3 blocks = eb_blocks(args.groups, ~0ull);
+    dim3 blocks = eb_blocks(args.groups);
     EB_FOR_REACH(reach, SURVEY)
 }

@@ -18,8 +18,14 @@ enum { SWEEP_ROW = 64 }; // rows up to this long are written in order of memory:
 struct DecompressShared {
     alignas(16) u8 stage[GROUP_TILES][STAGE_BYTES];
     alignas(16) u32 columns[GROUP_TILES][64];
-    quantiser q; // where a block has it: open_stream
+    u64 payload_bytes;
     u32 status;
+    float bound;
+    u32 dtype; // of the stream
+    union {
+        quantiser_class first; // class 0; of a block that knows no others
+        quantiser q;           // open_stream
+    };
 };
 
 // ---- where the stream is ----
@@ -67,25 +73,35 @@ __device__ __forceinline__ u32 check_header(const DecompressArgs &args, u32 word
     return bound_is_valid(args, bound) && dtype <= COMET_BF16 ? COMET_OK : COMET_ERROR_CORRUPT;
 }
 
-__device__ __forceinline__ StreamView view_stream(const DecompressArgs &args, u64 groups) {
+__device__ __forceinline__ u64 stream_start(const DecompressArgs &args) {
+    return args.result ? args.result->start : args.start ? *args.start : 0;
+}
+
+// Whether header and table of a stream that starts there lie inside the slot.
+__device__ __forceinline__ bool has_table(const DecompressArgs &args, u64 start) {
+    return start % 256 == 0 && start <= args.last_start && args.has_room;
+}
+
+// Finds the stream and checks its header, of which each lane gets a word; bound and dtype are the stream's.
+__device__ __forceinline__ StreamView view_stream(const DecompressArgs &args, u64 start, u32 lane, float &bound,
+                                                  u32 &dtype) {
     StreamView v = {};
-    u64 start = args.result ? args.result->start : args.start ? *args.start : 0;
-    u64 before = STREAM_HEADER_BYTES + GROUP_BYTES * groups;
-    if (args.result && args.result->status != COMET_OK)
-        v.status = (u32)args.result->status;
-    else if (start % 256 != 0 || start > args.capacity || args.capacity - start < before)
-        v.status = COMET_ERROR_CORRUPT;
-    if (v.status)
-        return v;
+    const u32 written = args.result ? (u32)args.result->status : (u32)COMET_OK;
     const u8 *stream = args.base + start;
-    u64 bytes = *(const u64 *)(stream + 4 * CUDA_HEADER_WORD_BYTES);
-    if (bytes < before || bytes > args.capacity - start) {
-        v.status = COMET_ERROR_CORRUPT;
+    bound = 0.0f, dtype = args.dtype;
+    if (written != COMET_OK || !has_table(args, start)) {
+        v.status = written != COMET_OK ? written : (u32)COMET_ERROR_CORRUPT;
         return v;
     }
+    const u32 word = __ldg((const u32 *)stream + lane);
+    const u64 bytes = __shfl_sync(ALL_LANES, word, CUDA_HEADER_WORD_BYTES) |
+                      (u64)__shfl_sync(ALL_LANES, word, CUDA_HEADER_WORD_BYTES + 1) << 32;
+    v.status = check_header(args, word, lane, bound, dtype);
+    if (bytes < args.table_end || bytes > args.capacity - start)
+        v.status = COMET_ERROR_CORRUPT;
     v.table = stream + STREAM_HEADER_BYTES;
-    v.payload = stream + before;
-    v.payload_bytes = bytes - before;
+    v.payload = stream + args.table_end;
+    v.payload_bytes = bytes - args.table_end;
     return v;
 }
 
@@ -95,8 +111,8 @@ struct TableRow {
     u32 entries;
 };
 
-__device__ __forceinline__ TableRow read_row(const StreamView &v, u32 tile, u32 lane) {
-    const u8 *row = v.table + GROUP_BYTES * (u64)(tile / GROUP_TILES);
+__device__ __forceinline__ TableRow read_row(const u8 *table, u32 tile, u32 lane) {
+    const u8 *row = table + GROUP_BYTES * (u64)(tile / GROUP_TILES);
     TableRow r;
     r.entries = __ldg((const u16 *)(row + 8) + (lane & 7));
     r.offset = __ldg((const unsigned long long *)row);
@@ -109,14 +125,15 @@ struct TileBytes {
     u32 entry;
 };
 
-__device__ __forceinline__ TileBytes find_tile(const StreamView &v, const TableRow &row, u32 tile, u32 lane) {
+__device__ __forceinline__ TileBytes find_tile(const u8 *payload, u64 payload_bytes, const TableRow &row, u32 tile,
+                                               u32 lane) {
     const u32 which = tile % GROUP_TILES;
     u32 before = __reduce_add_sync(ALL_LANES, lane < which ? row.entries & ENTRY_SIZE_MASK : 0);
     TileBytes t;
     t.entry = __shfl_sync(ALL_LANES, row.entries, which);
     u32 behind = before + (t.entry & ENTRY_SIZE_MASK);
-    bool inside = row.offset <= v.payload_bytes && behind <= v.payload_bytes - row.offset;
-    t.from = inside && t.entry >> ENTRY_KIND_SHIFT <= KIND_RAW ? v.payload + row.offset + before : NULL;
+    bool inside = row.offset <= payload_bytes && behind <= payload_bytes - row.offset;
+    t.from = inside && t.entry >> ENTRY_KIND_SHIFT <= KIND_RAW ? payload + row.offset + before : NULL;
     return t;
 }
 
@@ -125,14 +142,17 @@ __device__ __forceinline__ bool has_whole_units(const u8 *from, u32 size, const 
     return (const u8 *)((u64)(from + size + 15) & ~15ull) <= limit;
 }
 
-// This lane's first unit of a code tile, asked for before it is needed; nothing if not all are whole.
-__device__ __forceinline__ uint4 first_unit(const StreamView &v, const TileBytes &t, u32 lane) {
+// Whether a tile is one of codes whose units are all whole.
+__device__ __forceinline__ bool is_stageable(const TileBytes &t, const u8 *limit) {
+    u32 size = t.entry & ENTRY_SIZE_MASK;
+    return t.from && t.entry >> ENTRY_KIND_SHIFT == KIND_CODES && size <= LARGEST_CODE_TILE &&
+           has_whole_units(t.from, size, limit);
+}
+
+// This lane's first unit of such a tile, asked for before it is needed.
+__device__ __forceinline__ uint4 first_unit(const TileBytes &t, u32 lane) {
     u32 skew = (u32)(u64)t.from & 15, size = t.entry & ENTRY_SIZE_MASK;
-    uint4 unit = make_uint4(0, 0, 0, 0);
-    if (t.from && t.entry >> ENTRY_KIND_SHIFT == KIND_CODES && 16 * lane < skew + size &&
-        has_whole_units(t.from, size, v.payload + v.payload_bytes))
-        unit = __ldg((const uint4 *)(t.from - skew) + lane);
-    return unit;
+    return 16 * lane < skew + size ? __ldg((const uint4 *)(t.from - skew) + lane) : make_uint4(0, 0, 0, 0);
 }
 
 // Puts `size` bytes into the stage, of which `unit` has this lane's first; returns where they start there.
@@ -167,9 +187,7 @@ template <int DTYPE> __device__ __forceinline__ u32 decoded_pattern(float v) {
 // Byte K of biased codes times the step. 2^15 + code + 128 is built in the bits of a float.
 template <int DTYPE, int K> __device__ __forceinline__ float value_fast(u32 word, float step, float zero) {
     float f = __uint_as_float(permute<0x7504 | K << 4>(word, 0x47000000u));
-    if (DTYPE == COMET_F32)
-        return __fmul_rn(__fadd_rn(f, -32896.0f), step);
-    return __fmaf_rn(f, step, zero); // a step of so few bits makes zero = -32896 * step exact
+    return __fmaf_rn(f, step, zero); // zero = -32896 * step, of 9 bits and 15 at most, is exact
 }
 
 // What is done to values of one channel: dequantising with its remainder, then the epilogue.
@@ -271,18 +289,20 @@ template <int REACH> __device__ __forceinline__ void exchange_back(u32 (&u)[8], 
     } else if (REACH == REACH_FLAT) {
         transpose_bytes(u[0], u[1], u[2], u[3]);
         transpose_bytes(u[4], u[5], u[6], u[7]);
-        units[unit_place(2 * lane)] = make_uint4(u[0], u[4], u[1], u[5]);
-        units[unit_place(2 * lane + 1)] = make_uint4(u[2], u[6], u[3], u[7]);
+        const u32 pair = unit_place(2 * lane);
+        units[pair] = make_uint4(u[0], u[4], u[1], u[5]);
+        units[pair ^ 1] = make_uint4(u[2], u[6], u[3], u[7]);
         __syncwarp();
 #pragma unroll
         for (int j = 0; j < 8; j++)
             w[j] = exchange[(32 * j + lane) ^ ((j & 1) << 2)];
     } else {
-        units[unit_place(2 * lane)] = make_uint4(u[0], u[1], u[2], u[3]);
-        units[unit_place(2 * lane + 1)] = make_uint4(u[4], u[5], u[6], u[7]);
+        const u32 pair = unit_place(2 * lane), unit = unit_place(lane);
+        units[pair] = make_uint4(u[0], u[1], u[2], u[3]);
+        units[pair ^ 1] = make_uint4(u[4], u[5], u[6], u[7]);
         __syncwarp();
-        unpack(units[unit_place(lane)], w);
-        unpack(units[unit_place(lane + 32)], w + 4);
+        unpack(units[unit], w);
+        unpack(units[unit + 32], w + 4);
     }
 }
 
@@ -476,20 +496,30 @@ __device__ __forceinline__ void narrow_patterns(const Restorer<DTYPE> &restorer,
 }
 
 // Codes of 16 bits, through shared memory.
-template <int REACH, int DTYPE>
+template <int REACH, int DTYPE, int HOW>
 __device__ __forceinline__ bool wide_patterns(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                               u8 *stage, u32 at, u32 size, const TileHead &head, u32 *columns,
                                               u32 (&p)[8][4]) {
     u16 *codes = (u16 *)stage;
     if (!decode_wide<REACH>(stage, at, size, head, lane, columns, codes))
         return false;
+    if (HOW == RESTORE_FAST) {
+#pragma unroll
+        for (int a = 0; a < 8; a++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int q = (int16_t)codes[tile_index<REACH>(lane, a, e)];
+                p[a][e] = decoded_pattern<DTYPE>(__fmul_rn(__int2float_rn(q), restorer.c.step));
+            }
+        return true;
+    }
     restore<REACH, DTYPE>(restorer, tile, s, lane, p, [&](int a, int e, const ChannelNumbers &n, u64 index) {
         return restorer.of_code((int16_t)codes[tile_index<REACH>(lane, a, e)], n, index);
     });
     return true;
 }
 
-template <int REACH, int DTYPE>
+template <int REACH, int DTYPE, int HOW>
 __device__ __forceinline__ bool exact_patterns(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
                                                const u8 *from, u32 entry, u32 *row, u32 (&p)[8][4]) {
     const Geometry &g = restorer.args.geometry;
@@ -505,6 +535,8 @@ __device__ __forceinline__ bool exact_patterns(const Restorer<DTYPE> &restorer, 
         read_exact_row<REACH>(g, s, inner, lane, k, kind, value_bytes, from, values, row);
         unstage_row<REACH>(row, lane, k, p);
     }
+    if (HOW == RESTORE_FAST)
+        return true;
     restore<REACH, DTYPE>(restorer, tile, s, lane, p, [&](int a, int e, const ChannelNumbers &n, u64 index) {
         return restorer.of_pattern(p[a][e], n, index);
     });
@@ -513,9 +545,10 @@ __device__ __forceinline__ bool exact_patterns(const Restorer<DTYPE> &restorer, 
 
 // Where a tile was found, and where it is decoded.
 struct TileSource {
-    const u8 *from, *limit; // its bytes, and what lies behind the stream
+    const u8 *from; // its bytes
     u32 entry;
-    uint4 unit;   // first_unit; not used by decode_tile
+    bool is_stageable;
+    uint4 unit;   // first_unit of one that is
     u8 *stage;    // STAGE_BYTES of shared memory of the warp's own
     u32 *columns; // 64 words of it
 };
@@ -524,14 +557,15 @@ struct TileSource {
 enum TileForm { FORM_BAD, FORM_NARROW, FORM_OTHER };
 
 // Decodes a tile as far as its form goes: narrow codes to u (biased), everything else to p.
-template <int REACH, int DTYPE>
+template <int REACH, int DTYPE, int HOW>
 __device__ __forceinline__ TileForm decode_tile(Restorer<DTYPE> &restorer, const quantiser &q, const TileSource &source,
                                                 u32 tile, const TileStart &s, u32 lane, u32 (&u)[8], u32 (&p)[8][4]) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     restorer.c = q.classes[0];
     restorer.dtype = q.dtype;
     if (source.entry >> ENTRY_KIND_SHIFT)
-        return exact_patterns<REACH, DTYPE>(restorer, tile, s, lane, source.from, source.entry, (u32 *)source.stage, p)
+        return exact_patterns<REACH, DTYPE, HOW>(restorer, tile, s, lane, source.from, source.entry,
+                                                 (u32 *)source.stage, p)
                    ? FORM_OTHER
                    : FORM_BAD;
     if (size == 0) { // zeros, whether the stream has a class 0 or not
@@ -548,7 +582,8 @@ __device__ __forceinline__ TileForm decode_tile(Restorer<DTYPE> &restorer, const
     if (restorer.c.step == 0.0f) // a class the stream does not have
         return FORM_BAD;
     if (restorer.c.wide)
-        return wide_patterns<REACH, DTYPE>(restorer, tile, s, lane, source.stage, at, size, head, source.columns, p)
+        return wide_patterns<REACH, DTYPE, HOW>(restorer, tile, s, lane, source.stage, at, size, head, source.columns,
+                                                p)
                    ? FORM_OTHER
                    : FORM_BAD;
     bool good = decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u);
@@ -565,7 +600,7 @@ __device__ __forceinline__ bool restore_any(const DecompressArgs &args, const qu
     const TileStart s = tile_start<REACH>(args.geometry, tile);
     Restorer<DTYPE> restorer = {args, {}, 0};
     u32 u[8], p[8][4];
-    TileForm form = decode_tile<REACH, DTYPE>(restorer, q, source, tile, s, lane, u, p);
+    TileForm form = decode_tile<REACH, DTYPE, HOW>(restorer, q, source, tile, s, lane, u, p);
     if (form == FORM_NARROW)
         narrow_patterns<REACH, DTYPE>(restorer, tile, s, lane, u, (u32 *)source.stage, p);
     if (form != FORM_BAD)
@@ -573,20 +608,18 @@ __device__ __forceinline__ bool restore_any(const DecompressArgs &args, const qu
     return form != FORM_BAD;
 }
 
-// A tile of narrow codes. False: it is not one, or it is not valid.
+// A stageable tile; `first`: class 0. False: its codes are not narrow, or it is not valid.
 template <int REACH, int DTYPE, int HOW>
 __device__ __forceinline__ bool restore_common(const DecompressArgs &args, float bound, u32 dtype,
-                                               const TileSource &source, u32 tile, u32 lane) {
+                                               const quantiser_class &first, const TileSource &source, u32 tile,
+                                               u32 lane) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     u32 u[8];
-    if (source.from == NULL || source.entry >> ENTRY_KIND_SHIFT || size > LARGEST_CODE_TILE ||
-        !has_whole_units(source.from, size, source.limit))
-        return false;
-    Restorer<DTYPE> restorer = {args, {}, dtype};
-    restorer.c = quantiser_step_of(bound, (comet_dtype)dtype, args.flags, 0);
+    Restorer<DTYPE> restorer = {args, first, dtype};
     if (size) {
         u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
-        TileHead head = tile_head(source.stage[at]);
+        TileHead head =
+            tile_head(__reduce_max_sync(ALL_LANES, source.stage[at])); // so that branches on it are the warp's
         if (head.class_index)
             restorer.c = quantiser_step_of(bound, (comet_dtype)dtype, args.flags, head.class_index);
         if (restorer.c.wide || restorer.c.step == 0.0f ||
@@ -605,19 +638,15 @@ __device__ __forceinline__ bool restore_common(const DecompressArgs &args, float
 // What every block finds out first. False: nothing can be decoded, and the status word says why.
 __device__ __forceinline__ bool open_stream(const DecompressArgs &args, DecompressShared &shared, StreamView &view) {
     const u32 lane = threadIdx.x & 31;
-    view = view_stream(args, args.groups);
-    if (threadIdx.x < 32) {
-        float bound = 0.0f;
-        u32 dtype = args.dtype, status = view.status;
-        if (status == COMET_OK)
-            status = check_header(args, ((const u32 *)(view.table - STREAM_HEADER_BYTES))[lane], lane, bound, dtype);
-        if (lane == 0) {
-            shared.status = status;
-            if (status == COMET_OK)
-                quantiser_of(bound, (comet_dtype)dtype, args.flags, &shared.q);
-            else
-                *args.status = (int32_t)status;
-        }
+    float bound;
+    u32 dtype;
+    view = view_stream(args, stream_start(args), lane, bound, dtype);
+    if (threadIdx.x == 0) {
+        shared.status = view.status;
+        if (view.status == COMET_OK)
+            quantiser_of(bound, (comet_dtype)dtype, args.flags, &shared.q);
+        else
+            *args.status = (int32_t)view.status;
     }
     __syncthreads();
     return shared.status == COMET_OK;
@@ -634,19 +663,21 @@ __device__ __forceinline__ u64 for_tiles(const DecompressArgs &args, DecompressS
     u64 left = 0, bit = 1;
     if (tile >= tiles)
         return left;
-    TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
-    uint4 unit = first_unit(view, bytes, lane);
+    const u8 *limit = view.payload + view.payload_bytes;
+    TileBytes bytes = find_tile(view.payload, view.payload_bytes, read_row(view.table, tile, lane), tile, lane);
+    bool stageable = is_stageable(bytes, limit);
+    uint4 unit = stageable ? first_unit(bytes, lane) : uint4{};
     TableRow row = {};
     if (tile + stride < tiles)
-        row = read_row(view, tile + stride, lane);
+        row = read_row(view.table, tile + stride, lane);
     for (; tile < tiles; tile += stride, bit <<= 1) {
-        const TileSource source = {
-            bytes.from, view.payload + view.payload_bytes, bytes.entry, unit, shared.stage[warp], shared.columns[warp]};
+        const TileSource source = {bytes.from, bytes.entry, stageable, unit, shared.stage[warp], shared.columns[warp]};
         if (tile + stride < tiles) {
-            bytes = find_tile(view, row, tile + stride, lane);
-            unit = first_unit(view, bytes, lane);
+            bytes = find_tile(view.payload, view.payload_bytes, row, tile + stride, lane);
+            stageable = is_stageable(bytes, limit);
+            unit = stageable ? first_unit(bytes, lane) : uint4{};
             if (tile + 2 * stride < tiles)
-                row = read_row(view, tile + 2 * stride, lane);
+                row = read_row(view.table, tile + 2 * stride, lane);
         }
         if (!decode(tile, source))
             left |= bit;
@@ -659,17 +690,14 @@ __device__ __forceinline__ u64 for_tiles(const DecompressArgs &args, DecompressS
 template <int REACH, int DTYPE, int HOW>
 __device__ __noinline__ void restore_rest(const DecompressArgs &args, DecompressShared &shared, u32 tile) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const StreamView view = view_stream(args, args.groups);
-    float bound = 0.0f;
-    u32 dtype = args.dtype, status = view.status;
-    if (status == COMET_OK)
-        status = check_header(args, ((const u32 *)(view.table - STREAM_HEADER_BYTES))[lane], lane, bound, dtype);
+    u32 status = shared.status;
     if (status == COMET_OK && tile < args.geometry.tiles) {
         quantiser q;
-        quantiser_of(bound, (comet_dtype)dtype, args.flags, &q);
-        const TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
-        const TileSource source = {
-            bytes.from, view.payload + view.payload_bytes, bytes.entry, {}, shared.stage[warp], shared.columns[warp]};
+        quantiser_of(shared.bound, (comet_dtype)shared.dtype, args.flags, &q);
+        const u8 *stream = args.base + stream_start(args);
+        const TableRow row = read_row(stream + STREAM_HEADER_BYTES, tile, lane);
+        const TileBytes bytes = find_tile(stream + args.table_end, shared.payload_bytes, row, tile, lane);
+        const TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
         if (!(bytes.from && restore_any<REACH, DTYPE, HOW>(args, q, source, tile, lane)))
             status = COMET_ERROR_CORRUPT;
     }
@@ -677,28 +705,53 @@ __device__ __noinline__ void restore_rest(const DecompressArgs &args, Decompress
         *args.status = (int32_t)status;
 }
 
-// A tile a warp.
-template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ bool restore_first(const DecompressArgs &args, DecompressShared &shared, u32 tile) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const StreamView view = view_stream(args, args.groups);
-    if (view.status)
-        return false;
+// What one warp finds out for its block; it is there after the next barrier.
+__device__ __forceinline__ void check_stream(const DecompressArgs &args, DecompressShared &shared, u64 start,
+                                             u32 lane) {
     float bound;
     u32 dtype;
-    const u32 word = __ldg((const u32 *)(view.table - STREAM_HEADER_BYTES) + lane);
-    const TileBytes bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
-    const TileSource source = {bytes.from,         view.payload + view.payload_bytes,
-                               bytes.entry,        first_unit(view, bytes, lane),
-                               shared.stage[warp], shared.columns[warp]};
-    return check_header(args, word, lane, bound, dtype) == COMET_OK &&
-           restore_common<REACH, DTYPE, HOW>(args, bound, dtype, source, tile, lane);
+    const StreamView view = view_stream(args, start, lane, bound, dtype);
+    if (lane != 0)
+        return;
+    shared.status = view.status;
+    shared.payload_bytes = view.payload_bytes;
+    shared.bound = bound;
+    shared.dtype = dtype;
+    shared.first = quantiser_step_of(bound, (comet_dtype)dtype, args.flags, 0);
+}
+
+// A tile a warp. False: restore_rest is to do it.
+template <int REACH, int DTYPE, int HOW>
+__device__ __forceinline__ bool restore_first(const DecompressArgs &args, DecompressShared &shared, u32 tile,
+                                              u32 thread) {
+    const u32 lane = thread & 31, warp = thread >> 5;
+    const u64 start = stream_start(args);
+    const u8 *stream = args.base + start, *payload = stream + args.table_end;
+    TileSource source = {NULL, 0, false, {}, shared.stage[warp], shared.columns[warp]};
+    u64 behind = 0;
+    if (has_table(args, start) &&
+        tile < args.geometry.tiles) { // while the header is checked, what the slot's end allows
+        const u64 room = args.last_start - start;
+        const TableRow row = read_row(stream + STREAM_HEADER_BYTES, tile, lane);
+        const TileBytes bytes = find_tile(payload, room, row, tile, lane);
+        source.from = bytes.from, source.entry = bytes.entry;
+        source.is_stageable = is_stageable(bytes, payload + room);
+        if (source.is_stageable)
+            source.unit = first_unit(bytes, lane);
+        behind = (u64)(bytes.from - payload) + (bytes.entry & ENTRY_SIZE_MASK);
+    }
+    if (warp == 0)
+        check_stream(args, shared, start, lane);
+    __syncthreads();
+    if (shared.status != COMET_OK || !source.is_stageable || behind > shared.payload_bytes)
+        return false;
+    return restore_common<REACH, DTYPE, HOW>(args, shared.bound, shared.dtype, shared.first, source, tile, lane);
 }
 
 template <int REACH, int DTYPE, int HOW>
 __device__ __forceinline__ void decompress_group(const DecompressArgs &args, DecompressShared &shared) {
-    const u32 tile = blockIdx.x * GROUP_TILES + (threadIdx.x >> 5), tiles = args.geometry.tiles;
-    if (tile < tiles ? !restore_first<REACH, DTYPE, HOW>(args, shared, tile) : tiles == 0) {
+    const u32 thread = thread_number(), tile = blockIdx.x * GROUP_TILES + (thread >> 5), tiles = args.geometry.tiles;
+    if (!restore_first<REACH, DTYPE, HOW>(args, shared, tile, thread) && (tile < tiles || tiles == 0)) {
         __syncwarp();                                        // the stage has been read
         restore_rest<REACH, DTYPE, HOW>(args, shared, tile); // of an empty tensor, the header alone
     }

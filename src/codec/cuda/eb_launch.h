@@ -36,25 +36,24 @@ cudaError_t comet_eb_launch_decompress_bf16(Reach reach, bool any, const Decompr
         return CASE(REACH_LAST1);                                                                                      \
     }
 
-// A block a group, at most `most`; an empty tensor has no group, but its header and result are still written.
-static inline dim3 eb_blocks(u64 groups, u64 most) {
-    u64 blocks = groups < most ? groups : most;
-    return dim3((unsigned)(blocks ? blocks : 1));
+static inline u64 eb_payload_start(u64 groups) {
+    return (STREAM_HEADER_BYTES + GROUP_BYTES * groups + 15) / 16 * 16;
 }
 
-// As many blocks as the current device runs at once, `each` on a multiprocessor.
-static inline u64 eb_resident_blocks(int each) {
-    int device = 0, multiprocessors = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
-        multiprocessors = 1; // the launch will say what is wrong
-    return (u64)multiprocessors * (u64)each;
+// Where the stream to be decoded lies; a->groups is known.
+static inline void eb_set_slot(DecompressArgs *a, const comet_cuda_slot &slot) {
+    a->base = (const u8 *)slot.base;
+    a->capacity = slot.capacity;
+    a->table_end = STREAM_HEADER_BYTES + GROUP_BYTES * a->groups;
+    a->has_room = a->capacity >= a->table_end;
+    a->last_start = a->has_room ? a->capacity - a->table_end : 0;
+    a->start = slot.start;
+    a->result = slot.result;
 }
 
-// The blocks of a launch: as many as run at once, more where a block would have more than MOST_ROUNDS groups.
-static inline dim3 eb_grid_of(u64 groups, int each) {
-    u64 resident = eb_resident_blocks(each), least = (groups + MOST_ROUNDS - 1) / MOST_ROUNDS;
-    return eb_blocks(groups, resident > least ? resident : least);
+// A block a group; an empty tensor has no group, but its header and result are still written.
+static inline dim3 eb_blocks(u64 groups) {
+    return dim3((unsigned)(groups ? groups : 1));
 }
 
 #endif

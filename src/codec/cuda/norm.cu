@@ -96,6 +96,7 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     a.channel_map = map_of(s);
     a.count = (u64)comet_tensor_count(job->tensor);
     a.groups = s.groups;
+    a.payload_start = eb_payload_start(a.groups);
     a.flags = job->fields.flags;
     a.dtype = COMET_F32;
     a.header = job->header;
@@ -144,7 +145,8 @@ static u64 greatest_divisor(u64 a, u64 b) {
 // As many blocks as run at once, as for the codec alone; where channels come last, such that a warp finds the same ones
 // in all of its tiles.
 static u64 blocks_of(const Shape &s, NormFrom from) {
-    u64 blocks = eb_grid_of(s.groups, norm_backward_blocks(from)).x, least = (s.groups + MOST_ROUNDS - 1) / MOST_ROUNDS;
+    u64 blocks = norm_grid_of(s.groups, norm_backward_blocks(from)).x,
+        least = (s.groups + MOST_ROUNDS - 1) / MOST_ROUNDS;
     if (s.groups <= blocks || !reach_is_last(s.reach))
         return blocks;
     u64 channels = (u64)s.tiles.channels, period = channels / greatest_divisor(channels, 32 * GROUP_TILES);
@@ -210,10 +212,7 @@ static DecompressArgs decompress_args(const cuda_decompress_job *job, const Shap
     a.dtype = COMET_F32;
     if (!job->params)
         return a;
-    a.base = (const u8 *)job->slot.base;
-    a.capacity = job->slot.capacity;
-    a.start = job->slot.start;
-    a.result = job->slot.result;
+    eb_set_slot(&a, job->slot);
     a.grid = grid_of(job->params->grid);
     a.flags = job->fields.flags;
     a.header = job->header;

@@ -101,12 +101,12 @@ template <int REACH>
 __device__ __forceinline__ bool norm_decode(const quantiser &q, const TileSource &source, u32 lane, u32 (&words)[8]) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     u32 u[8];
-    if (source.from == NULL || source.entry >> ENTRY_KIND_SHIFT || size > LARGEST_CODE_TILE ||
-        !has_whole_units(source.from, size, source.limit))
+    if (!source.is_stageable)
         return false;
     if (size) {
         u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
-        TileHead head = tile_head(source.stage[at]);
+        TileHead head =
+            tile_head(__reduce_max_sync(ALL_LANES, source.stage[at])); // so that branches on it are the warp's
         if (head.class_index != 0 || q.classes[0].step == 0.0f ||
             !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
             return false;
@@ -131,7 +131,7 @@ __device__ __forceinline__ bool norm_values(const NormBackwardArgs &args, const 
     if (FROM == NORM_FROM_STREAM) {
         Restorer<COMET_F32> restorer = {codec, {}};
         u32 codes[8];
-        TileForm form = decode_tile<REACH, COMET_F32>(restorer, q, source, tile, s, lane, codes, p);
+        TileForm form = decode_tile<REACH, COMET_F32, RESTORE_ANY>(restorer, q, source, tile, s, lane, codes, p);
         if (form == FORM_NARROW)
             narrow_patterns<REACH, COMET_F32>(restorer, tile, s, lane, codes, (u32 *)source.stage, p);
         __syncwarp();
@@ -549,16 +549,17 @@ __device__ __noinline__ void norm_rest(const NormBackwardArgs &args, DecompressS
                                        float2 (&sums)[NORM_SETS<REACH>]) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     StreamView view = {};
+    float bound;
+    u32 dtype;
     if (FROM == NORM_FROM_STREAM)
-        view = view_stream(args.codec, args.codec.groups);
+        view = view_stream(args.codec, stream_start(args.codec), lane, bound, dtype);
     for (u32 tile = blockIdx.x * GROUP_TILES + warp; left; tile += gridDim.x * GROUP_TILES, left >>= 1) {
         if (!(left & 1))
             continue;
         TileBytes bytes = {NULL, 0};
         if (FROM == NORM_FROM_STREAM)
-            bytes = find_tile(view, read_row(view, tile, lane), tile, lane);
-        const TileSource source = {
-            bytes.from, view.payload + view.payload_bytes, bytes.entry, {}, shared.stage[warp], shared.columns[warp]};
+            bytes = find_tile(view.payload, view.payload_bytes, read_row(view.table, tile, lane), tile, lane);
+        const TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
         bool good = FROM == NORM_FROM_X || bytes.from;
         if constexpr (PASS == NORM_DX)
             good = good && norm_dx_rare<REACH, DTYPE, FROM>(args, shared.q, source, tile, lane);

@@ -7,8 +7,8 @@
 #include "codec/cuda/eb_compress.cuh"
 #include "codec/cuda/norm_args.cuh"
 
-// The observer of compress_groups: writes y of the tiles of its general loop, value by value. Those of the first loop
-// it takes over altogether: see compress_common below.
+// The observer of compress_group: writes y of the tiles that compress_any does, value by value. Those of common groups it
+// takes over altogether: see compress_common below.
 template <int REACH, int DTYPE> struct NormForward {
     const NormForwardArgs &args;
 
@@ -139,37 +139,40 @@ __device__ __forceinline__ void norm_codes(const NormTables &t, const NormSets<R
     });
 }
 
-// compress_groups calls this in place of its own compress_common: the better match for the observer. False: the tile
-// has many channels, values that are not finite or no narrow codes, and is done in the general loop, y included.
+// compress_group calls this in place of its own compress_common: the better match for the observer. ENTRY_LEFT: the tile
+// has many channels, values that are not finite or no narrow codes, and is done by compress_any, y included.
 template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ bool compress_common(const CompressArgs &codec, CompressShared &shared, u32 tile, u32 lane,
+__device__ __forceinline__ void compress_common(const CompressArgs &codec, CompressShared &shared, u32 tile, u32 lane,
                                                 u32 warp, TilePlan &plan, const NormForward<REACH, DTYPE> &norm) {
     const Geometry &g = codec.geometry;
     const TileStart s = tile_start<REACH>(g, tile);
     const NormSets<REACH> sets(codec.channel_map, g, s, lane);
+    if (warp == WARP_OF_RECORD && lane == 0)
+        shared.range_known = range_so_far(&codec.workspace->totals);
+    plan.entry = ENTRY_LEFT;
     if (!sets.few)
-        return false;
+        return;
     u32 p[8][4], upper, second;
     float v[8][4];
     bool is_whole;
     load_inner<REACH, DTYPE>(codec.x, g, tile, s, lane, p);
     u32 on = norm_tile<REACH, DTYPE>(norm.args, sets, tile, s, lane, p, v, upper, second, is_whole);
+    const quantiser &q = quantiser_in(codec, shared);
     const Range range = range_of(v);
-    const u32 magnitude = magnitude_of(range), class_index = class_of(shared.q, magnitude);
+    const u32 magnitude = magnitude_of(range), class_index = class_of(q, magnitude);
     const bool any = __any_sync(ALL_LANES, is_whole), all = __all_sync(ALL_LANES, is_whole);
     if (!sums_fit_f32(magnitude) || class_index != 0 || any != all) // what counts as positive differs between channels
-        return false;
+        return;
     Survey survey;
-    survey_plain<REACH>(v, range, survey);
+    survey_plain(v, range, survey);
+    survey.sum = (double)plain_sums<REACH>(v, lane).rest();
     if (any)
         survey.positive = __reduce_add_sync(ALL_LANES, on);
-    if (lane == 0)
-        keep_stats(survey, shared.stats[warp]);
+    keep_stats(survey, lane, shared.stats[warp]);
     u32 w[8], u[8];
-    norm_codes<REACH>(norm.args.tables, sets, shared.q.classes[0], v, upper, second, w);
+    norm_codes<REACH>(norm.args.tables, sets, q.classes[0], v, upper, second, w);
     exchange_codes<REACH>(w, lane, shared.planes[warp], u);
-    plan_narrow<REACH, false>(g, s, lane, u, 0, shared.planes[warp], shared.columns[warp], plan);
-    return true;
+    plan_narrow<REACH, false>(g, s, lane, u, 0, shared.planes[warp], shared.columns[warp], plan, NoAside());
 }
 
 enum { NORM_FORWARD_BLOCKS = 3 }; // on a multiprocessor
@@ -178,7 +181,7 @@ template <int REACH, int DTYPE>
 __global__ void __launch_bounds__(BLOCK_THREADS, NORM_FORWARD_BLOCKS)
     norm_forward_kernel(const __grid_constant__ NormForwardArgs args) {
     __shared__ CompressShared shared;
-    compress_groups<REACH, DTYPE, QUANTISE_ANY>(args.codec, shared, NormForward<REACH, DTYPE>{args});
+    compress_group<REACH, DTYPE, QUANTISE_ON_GRID>(args.codec, shared, NormForward<REACH, DTYPE>{args});
 }
 
 #endif

@@ -100,7 +100,8 @@ __device__ __forceinline__ u32 inclusive_sum(u32 v, u32 lane) {
     return v;
 }
 
-// Where a unit of 16 bytes lies in shared memory, so that lanes that read two neighbouring units meet no bank conflict.
+// Where a unit of 16 bytes lies in shared memory, so that lanes that read two neighbouring units meet no bank conflict. The
+// units `lane` and lane + 32 of one access lie 32 apart, 2 lane and 2 lane + 1 of the other differ in the last bit.
 __device__ __forceinline__ u32 unit_place(u32 unit) {
     return unit ^ (unit >> 3 & 1);
 }

@@ -94,21 +94,21 @@ __device__ __forceinline__ u32 read_plane(const u8 *stage, const uint4 *places, 
 
 // ---- narrow ----
 
-// Undoes prediction: w[m] holds residuals, and gets biased codes.
+// Undoes prediction: w[m] holds biased residuals, and gets biased codes.
 template <int REACH> __device__ __forceinline__ void unpredict(u32 (&w)[8], u32 first, u32 lane) {
-    u32 c[8], add = first + 128;
-    c[0] = reach_is_last(REACH) || lane == 0 ? 0 : w[0]; // a first stands in place of its residual
+    u32 c[8], left = (first & 0xff) + 128; // biased codes of row 0 have it in common, and 128 taken off a column
+    if (reach_is_last(REACH) || lane == 0) // a first stands in place of its residual
+        w[0] = (w[0] & ~0xffu) | 128;
+    c[0] = w[0];
 #pragma unroll
     for (int m = 1; m < 8; m++)
         c[m] = c[m - 1] + w[m]; // the low byte is what counts
     if (!reach_is_last(REACH))
-        add += inclusive_sum(c[7], lane) - c[7];
+        left += inclusive_sum(c[7], lane) - c[7];
 #pragma unroll
-    for (int m = 0; m < 8; m++) { // sums along k in two fields of 16 bits; byte 0 is replaced by the code of row 0
-        u32 row = (c[m] + add) & 0xff;
-        u32 even = permute<0x5254>(w[m], row) * 0x10001u; // row, 0, byte 2, 0
-        u32 odd = permute<0x4341>(w[m], 0) * 0x10001u;    // byte 1, 0, byte 3, 0
-        w[m] = permute<0x6240>(even + (odd << 16), even + odd);
+    for (int m = 0; m < 8; m++) { // each digit is the sum of those up to it, the code to the left of row 0 included
+        u32 row = m ? (c[m - 1] + left + 128 * (m & 1)) & 0xff : left & 0xff;
+        w[m] = (w[m] + row) * 0x01010101u - 0x80808080u * 0x01010101u;
     }
 }
 
@@ -145,8 +145,7 @@ __device__ __forceinline__ bool decode_narrow(u8 *stage, u32 at, u32 size, const
 #pragma unroll
     for (int b = 0; b < 7; b++)
         w[b] ^= signs; // unfold
-    if (!h.predicted)
-        w[7] = ~signs; // bias
+    w[7] = ~signs;     // bias
     transpose_bits(w);
     if (h.predicted)
         unpredict<REACH>(w, first, lane);

@@ -12,15 +12,16 @@ enum { NARROW_SLOT = 1088 };
 
 // What a plan leaves for the write.
 struct TilePlan {
-    u32 entry;  // of the table: bytes and kind; 0: no bytes
-    bool wide;  // codes of 16 bits
-    u32 head;   // the tile's first byte
-    u32 header; // bytes in front of the data
-    u32 firsts; // C > 1: the byte in front of the firsts
-    u32 first;  // C > 1: plane `lane` of the firsts; else the first code
-    u32 state;  // narrow: how column `lane` (plane * 4 + k) is stored,
-    u32 ballot; // which of its bytes are; for a single bit, the byte that says which
-    u32 before; // and the bytes of data before it, | ballots before it << 16
+    u32 entry;     // of the table: bytes and kind; 0: no bytes
+    bool wide;     // codes of 16 bits
+    u32 head;      // the tile's first byte
+    u32 header;    // bytes in front of the data
+    u32 firsts;    // C > 1: the byte in front of the firsts
+    u32 first;     // C > 1: plane `lane` of the firsts; else the first code
+    u32 state;     // narrow: how column `lane` (plane * 4 + k) is stored,
+    u32 ballot;    // which of its bytes are; for a single bit, the byte that says which
+    u32 before;    // and the bytes of data before it, | ballots before it << 16
+    u32 planes[8]; // narrow: magnitude 0 to 6, sign
 };
 
 // ---- firsts ----
@@ -75,47 +76,60 @@ __device__ __forceinline__ void put_plane(u32 w, u32 slot, u32 lane, u32 *planes
 
 // ---- narrow: plan ----
 
-// Both ways of folding the residuals of biased codes u, and which one the format takes.
+// Column m's residuals of biased codes u, folded; `previous`: what column 0 is predicted from. The residual of padding is 0.
 template <int REACH, bool PADDED>
+__device__ __forceinline__ u32 predicted_column(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
+                                                int m, u32 previous) {
+    u32 above = permute<0x2104>(u[m], m ? u[m - 1] : previous); // the row above; above row 0 the column to the left
+    u32 residuals = u[m] - above + SIGN_BITS;                   // biased; what a digit cannot hold carries on
+    if (PADDED)
+        residuals = choose(real_bytes<REACH>(g, s, lane, m), residuals, SIGN_BITS);
+    return fold_biased_bytes(residuals);
+}
+
+// What else a warp does while it waits for answers of a plan: at<0> to at<2>, called in that order.
+struct NoAside {
+    template <int POINT> __device__ __forceinline__ void at() const {}
+};
+
+// Residuals of biased codes u, folded the way the format takes; `any` gets the bits that occur.
+template <int REACH, bool PADDED, class Aside>
 __device__ __forceinline__ bool fold_residuals(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
-                                               u32 (&w)[8], u32 &any) {
-    constexpr bool CHAINED = !reach_is_last(REACH);
-    u32 direct[8], predicted[8], previous = u[0], any_direct = 0, any_predicted = 0;
-    if (CHAINED) {
-        previous = __shfl_up_sync(ALL_LANES, u[7], 1);
-        previous = lane == 0 ? u[0] : previous;
-    }
-#pragma unroll
-    for (int m = 0; m < 8; m++) // the row above; above row 0 the column to the left
-        predicted[m] = subtract_bytes(u[m], permute<0x2104>(u[m], m ? u[m - 1] : previous));
-    if (PADDED) // the residual of padding is 0
-#pragma unroll
-        for (int m = 0; m < 8; m++)
-            predicted[m] &= real_bytes<REACH>(g, s, lane, m);
+                                               u32 (&w)[8], u32 &any, Aside &&aside) {
     int gain = 0;
 #pragma unroll
-    for (int m = 0; m < 8; m++) {
-        direct[m] = fold_biased_bytes(u[m]);
-        predicted[m] = fold_bytes(predicted[m]);
-        any_direct |= direct[m];
-        any_predicted |= predicted[m];
-        gain += __popc(direct[m]) - __popc(predicted[m]);
-    }
-    bool predict = __reduce_add_sync(ALL_LANES, gain) > PREDICTION_COST;
+    for (int m = 1; m < 8; m += 5) // two columns speak for all
+        gain += __popc(fold_biased_bytes(u[m])) - __popc(predicted_column<REACH, PADDED>(g, s, lane, u, m, 0));
+    const bool predict = __reduce_add_sync(ALL_LANES, gain) > PREDICTION_COST / 4;
+    aside.template at<0>();
+    any = 0;
+    if (predict) {
+        u32 previous = u[0];
+        if (!reach_is_last(REACH)) {
+            previous = __shfl_up_sync(ALL_LANES, u[7], 1);
+            previous = lane == 0 ? u[0] : previous;
+        }
 #pragma unroll
-    for (int m = 0; m < 8; m++)
-        w[m] = predict ? predicted[m] : direct[m];
-    any = __reduce_or_sync(ALL_LANES, predict ? any_predicted : any_direct);
+        for (int m = 0; m < 8; m++)
+            any |= w[m] = predicted_column<REACH, PADDED>(g, s, lane, u, m, previous);
+    } else {
+#pragma unroll
+        for (int m = 0; m < 8; m++)
+            any |= w[m] = fold_biased_bytes(u[m]);
+    }
+    any = __reduce_or_sync(ALL_LANES, any);
+    aside.template at<1>();
     any |= any >> 16;
     any = (any | any >> 8) & 0xff;
     return predict;
 }
 
-template <int REACH, bool PADDED>
+template <int REACH, bool PADDED, class Aside>
 __device__ __forceinline__ void plan_narrow(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
-                                            u32 class_index, u32 *planes, u32 *columns, TilePlan &plan) {
-    u32 w[8], any;
-    bool predicted = fold_residuals<REACH, PADDED>(g, s, lane, u, w, any);
+                                            u32 class_index, u32 *planes, u32 *columns, TilePlan &plan, Aside &&aside) {
+    u32(&w)[8] = plan.planes, any;
+    bool predicted = fold_residuals<REACH, PADDED>(g, s, lane, u, w, any, aside);
+    aside.template at<2>();
     plan.wide = false;
     plan.entry = 0;
     if (any == 0 && !predicted && class_index == 0)
@@ -123,9 +137,10 @@ __device__ __forceinline__ void plan_narrow(const Geometry &g, const TileStart &
     const u32 n = bit_width(any & 0x7f), sign = any >> 7, count = n + sign;
     transpose_bits(w);
 #pragma unroll
-    for (u32 b = 0; b < 8; b++)
-        if (b < 7 ? b < n : sign)
-            put_plane(w[b], b < 7 ? b : n, lane, planes, columns);
+    for (u32 b = 0; b < 7 && b < n; b++)
+        put_plane(w[b], b, lane, planes, columns);
+    if (sign)
+        put_plane(w[7], n, lane, planes, columns);
     __syncwarp();
     u32 bytes = 0;
     plan.ballot = lane < 4 * count ? columns[lane] : 0;
@@ -168,11 +183,25 @@ template <int REACH> __device__ __forceinline__ u32 write_front(const TilePlan &
     return next + firsts_bytes(plan.firsts);
 }
 
-// The tile's bytes at shared.out[at ..]; columns: 64 words of the warp's own.
+// One column's bytes: w's lowest byte if the top bit of `mine` is set, which has as many bits as lanes store one up to this.
+__device__ __forceinline__ void put_column(u8 *out, u32 mine, u32 before, u32 w) {
+    if ((int)mine < 0)
+        out[before + __popc(mine)] = (u8)w;
+}
+
+// A plane's bytes; places: two columns each, as {stored, before}.
+__device__ __forceinline__ void put_columns(u8 *out, const uint4 *places, u32 up, u32 w) {
+    uint4 a = places[0], b = places[1];
+    put_column(out, a.x << up, a.y, w);
+    put_column(out, a.z << up, a.w, w >> 8);
+    put_column(out, b.x << up, b.y, w >> 16);
+    put_column(out, b.z << up, b.w, w >> 24);
+}
+
+// The tile's bytes at all_out[at ..]; columns: 64 words of the warp's own.
 template <int REACH>
-__device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, const u32 *planes, u32 *columns,
-                                             u8 *all_out, u32 at) {
-    const u32 count = (plan.head & 15) + (plan.head >> 4 & 1);
+__device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, u32 *columns, u8 *all_out, u32 at) {
+    const u32 n = plan.head & 15, sign = plan.head >> 4 & 1, count = n + sign;
     u8 *out = all_out + at;
     u32 flags = plan.state << 2 * (lane & 3), data = at + plan.header + (plan.before & 0xffff);
     flags |= __shfl_xor_sync(ALL_LANES, flags, 1);
@@ -187,21 +216,11 @@ __device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, con
     u32 stored = plan.state == COLUMN_SOME ? plan.ballot : plan.state == COLUMN_FULL ? ALL_LANES : 0;
     ((uint2 *)columns)[lane] = make_uint2(stored, data - 1);
     __syncwarp();
-    const u32 up = 31 - lane;
-#pragma unroll 2
-    for (u32 slot = 0; slot < count; slot++) {
-        u32 w = planes[32 * slot + lane];
-        uint4 a = ((const uint4 *)columns)[2 * slot], b = ((const uint4 *)columns)[2 * slot + 1];
-        u32 m0 = a.x << up, m1 = a.z << up, m2 = b.x << up, m3 = b.z << up; // the top bit: this lane's byte is stored
-        if ((int)m0 < 0)
-            all_out[a.y + __popc(m0)] = (u8)w;
-        if ((int)m1 < 0)
-            all_out[a.w + __popc(m1)] = (u8)(w >> 8);
-        if ((int)m2 < 0)
-            all_out[b.y + __popc(m2)] = (u8)(w >> 16);
-        if ((int)m3 < 0)
-            all_out[b.w + __popc(m3)] = (u8)(w >> 24);
-    }
+#pragma unroll
+    for (u32 b = 0; b < 7 && b < n; b++)
+        put_columns(all_out, (const uint4 *)columns + 2 * b, 31 - lane, plan.planes[b]);
+    if (sign)
+        put_columns(all_out, (const uint4 *)columns + 2 * n, 31 - lane, plan.planes[7]);
 }
 
 // ---- wide ----

@@ -82,7 +82,7 @@ constexpr __host__ __device__ int reach_width(int reach) {
 
 // Rows and channels longer than this are not reached on a device (a tile's own columns are counted in 32 bits), nor are
 // more tiles.
-constexpr int64_t LONGEST_ROW = (1ll << 31) - 1024, MOST_TILES = 1ll << 31;
+constexpr int64_t LONGEST_ROW = 1ll << 28, MOST_TILES = 1ll << 31;
 
 static inline Reach reach_of(const tile_geometry *g) {
     if (g->channels > 1)
@@ -145,10 +145,15 @@ template <int REACH> __device__ __forceinline__ TileStart tile_start(const Geome
     return s;
 }
 
+// How far behind its band's start a column lies that is `bands` bands further on.
+__device__ __forceinline__ u32 rows_on(const Geometry &g, u32 column, u32 bands) {
+    return column + bands * (3 * g.row);
+}
+
 // The position (row 0) of the column `offset` columns behind the tile's first.
 __device__ __forceinline__ u64 column_position(const Geometry &g, const TileStart &s, u32 offset) {
-    u32 column = s.column + offset, bands = g.by_row(column);
-    return s.position + column + (u64)bands * (3 * (u64)g.row);
+    u32 column = s.column + offset;
+    return s.position + rows_on(g, column, g.by_row(column));
 }
 
 // Where lane l of a tile starts: its channel, and how many columns its first column is behind the tile's.
@@ -194,7 +199,7 @@ __device__ __forceinline__ void for_pieces(const Geometry &g, u32 tile, const Ti
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             u32 column = s.column + 4 * (lane + 32 * i), bands = g.by_row(column), p = column - bands * g.row;
-            u64 position = s.position + column + (u64)bands * (3 * (u64)g.row);
+            u64 position = s.position + rows_on(g, column, bands);
 #pragma unroll
             for (int e = 0; e < 4; e += WIDTH) {
 #pragma unroll

@@ -4,14 +4,16 @@
 #ifndef COMET_CODEC_CUDA_TILE_SURVEY_CUH
 #define COMET_CODEC_CUDA_TILE_SURVEY_CUH
 
-#include "codec/cuda/tile_place.cuh"
+#include "codec/cuda/tile_values.cuh"
 
 struct Survey {
     u32 magnitude;   // bit pattern of the largest |value|; above 0x7f7fffff: a NaN or an infinity is there
     int least, most; // of the finite values, in an order of integers (ordered()); most < least: there are none
     u32 nonzero, positive, nonfinite;
-    double sum_abs, sum_squares; // lane 0 alone
+    double sum; // lane 0: of |value|; lane SQUARES_LANE: of the squares
 };
+
+enum { SQUARES_LANE = 16 };
 
 constexpr u32 LARGEST_FINITE = 0x7f7fffffu;
 
@@ -66,9 +68,36 @@ template <class Number> __device__ __forceinline__ Number over_lanes(Number v, i
     return v;
 }
 
+// Both sums over a warp at once: the lower half of the lanes gets that of |value|, the upper one that of the squares. Pairs of
+// lanes are added at distance 16, 8, 4, 2, 1, where reach says that they differ. Other work goes well between the steps, each of
+// which has to wait for the one before.
+template <int REACH, class Number> struct TileSums {
+    Number mine, coming;
+
+    __device__ __forceinline__ void start(Number sum_abs, Number sum_squares, u32 lane) {
+        const bool upper = lane & SQUARES_LANE;
+        mine = upper ? sum_squares : sum_abs;
+        coming = __shfl_xor_sync(ALL_LANES, upper ? sum_abs : sum_squares, 16);
+    }
+    template <int DISTANCE> __device__ __forceinline__ void next() {
+        if (REACH == REACH_LAST1 && DISTANCE < 4)
+            return;
+        mine = plus(mine, coming);
+        coming = __shfl_xor_sync(ALL_LANES, mine, DISTANCE);
+    }
+    __device__ __forceinline__ Number end() {
+        return plus(mine, coming);
+    }
+    __device__ __forceinline__ Number rest() {
+        next<8>(), next<4>(), next<2>(), next<1>();
+        return end();
+    }
+};
+
 // take(a, e) gives v[a][e] as a Number.
 template <int REACH, class Number, class Take>
-__device__ __forceinline__ void tile_sums(Take take, Number &sum_abs, Number &sum_squares) {
+__device__ __forceinline__ TileSums<REACH, Number> tile_sums(u32 lane, Take take) {
+    TileSums<REACH, Number> sums;
     Number s[4], q[4];
     if (REACH == REACH_LAST1) { // places 32 m + l: a thread has m and m + 4, its neighbours the rest of a quad
 #pragma unroll
@@ -94,9 +123,8 @@ __device__ __forceinline__ void tile_sums(Take take, Number &sum_abs, Number &su
                 q[m] = plus(q[m], __shfl_xor_sync(ALL_LANES, q[m], d));
             }
         }
-        sum_abs = over_lanes(plus(plus(s[0], s[2]), plus(s[1], s[3])), 16, 4);
-        sum_squares = over_lanes(plus(plus(q[0], q[2]), plus(q[1], q[3])), 16, 4);
-        return;
+        sums.start(plus(plus(s[0], s[2]), plus(s[1], s[3])), plus(plus(q[0], q[2]), plus(q[1], q[3])), lane);
+        return sums;
     }
     constexpr int RUN = REACH == REACH_FLAT ? 8 : 4; // values summed one after the other
 #pragma unroll
@@ -117,8 +145,8 @@ __device__ __forceinline__ void tile_sums(Take take, Number &sum_abs, Number &su
         s[e] = RUN == 8 ? half_s[0] : plus(half_s[0], half_s[8 / RUN - 1]);
         q[e] = RUN == 8 ? half_q[0] : plus(half_q[0], half_q[8 / RUN - 1]);
     }
-    sum_abs = over_lanes(plus(plus(s[0], s[1]), plus(s[2], s[3])), 16, 1);
-    sum_squares = over_lanes(plus(plus(q[0], q[1]), plus(q[2], q[3])), 16, 1);
+    sums.start(plus(plus(s[0], s[1]), plus(s[2], s[3])), plus(plus(q[0], q[1]), plus(q[2], q[3])), lane);
+    return sums;
 }
 
 // ---- range and counts ----
@@ -160,6 +188,23 @@ __device__ __forceinline__ Range range_of(const float (&v)[8][4]) {
     return r;
 }
 
+// The same of values of 16 bits, two at a time.
+template <int DTYPE> __device__ __forceinline__ Range range_of_halves(const u32 (&p)[8][4]) {
+    u32 most = p[0][0] | p[0][1] << 16, least = most;
+#pragma unroll
+    for (int a = 0; a < 8; a++) {
+        const u32 x = p[a][0] | p[a][1] << 16, y = p[a][2] | p[a][3] << 16;
+        most = max3_halves_signed(most, x, y);
+        least = max3_halves(least, x, y);
+    }
+    const int both_most = max((int)(int16_t)most, (int)most >> 16);
+    const u32 both_least = max(least & 0xffff, least >> 16);
+    Range r;
+    r.most = __float_as_int(float_of_pattern<DTYPE>((u32)__reduce_max_sync(ALL_LANES, both_most) & 0xffff));
+    r.least = __float_as_uint(float_of_pattern<DTYPE>(__reduce_max_sync(ALL_LANES, both_least)));
+    return r;
+}
+
 __device__ __forceinline__ u32 magnitude_of(const Range &r) {
     return max((u32)max(r.most, 0), r.least & 0x7fffffffu);
 }
@@ -171,10 +216,10 @@ __device__ __forceinline__ u32 least_pattern(const float (&v)[8][4]) {
     return __reduce_min_sync(ALL_LANES, least);
 }
 
-// Statistics of a tile without padding whose values are finite and whose sums fit fp32.
-template <int REACH> __device__ __forceinline__ void survey_plain(const float (&v)[8][4], const Range &r, Survey &s) {
+// Statistics of a tile without padding whose values are finite and whose sums fit fp32, but for the sums.
+__device__ __forceinline__ void survey_plain(const float (&v)[8][4], const Range &r, Survey &s) {
     const bool has_negative = r.least >> 31;
-    float positive = 0x1p23f, negative = 0x1p23f, sum_abs, sum_squares;
+    float positive = 0x1p23f, negative = 0x1p23f;
     for_pairs(v, [&](float x, float y) {
         count_positive(positive, x);
         count_positive(positive, y);
@@ -196,12 +241,15 @@ template <int REACH> __device__ __forceinline__ void survey_plain(const float (&
         least = least_pattern(v);
     s.most = ordered(__uint_as_float(most));
     s.least = ordered(__uint_as_float(least));
-    tile_sums<REACH, float>([&](int i, int e) { return v[i][e]; }, sum_abs, sum_squares);
-    s.sum_abs = (double)sum_abs, s.sum_squares = (double)sum_squares;
+}
+
+template <int REACH> __device__ __forceinline__ TileSums<REACH, float> plain_sums(const float (&v)[8][4], u32 lane) {
+    return tile_sums<REACH, float>(lane, [&](int i, int e) { return v[i][e]; });
 }
 
 // Any tile: padding left out, values that are not finite counted apart, sums in fp64 where they need it.
-template <int REACH> __device__ __forceinline__ void survey_careful(const float (&v)[8][4], u32 real, Survey &s) {
+template <int REACH>
+__device__ __forceinline__ void survey_careful(const float (&v)[8][4], u32 real, u32 lane, Survey &s) {
     int least = 0x7fffffff, most = -0x7fffffff;
     u32 magnitude = 0, nonzero = 0, positive = 0, nonfinite = 0;
 #pragma unroll
@@ -224,17 +272,13 @@ template <int REACH> __device__ __forceinline__ void survey_careful(const float 
     s.positive = __reduce_add_sync(ALL_LANES, positive);
     s.nonfinite = __reduce_add_sync(ALL_LANES, nonfinite);
     if (sums_fit_f32(s.magnitude)) {
-        float a, b;
-        tile_sums<REACH, float>([&](int i, int e) { return v[i][e]; }, a, b);
-        s.sum_abs = (double)a, s.sum_squares = (double)b;
+        s.sum = (double)plain_sums<REACH>(v, lane).rest();
         return;
     }
-    tile_sums<REACH, double>(
-        [&](int i, int e) {
-            bool finite = (__float_as_uint(v[i][e]) & 0x7fffffffu) <= LARGEST_FINITE;
-            return finite ? (double)v[i][e] : 0.0;
-        },
-        s.sum_abs, s.sum_squares);
+    s.sum = tile_sums<REACH, double>(lane, [&](int i, int e) {
+                bool finite = (__float_as_uint(v[i][e]) & 0x7fffffffu) <= LARGEST_FINITE;
+                return finite ? (double)v[i][e] : 0.0;
+            }).rest();
 }
 
 #endif

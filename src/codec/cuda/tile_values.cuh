@@ -72,26 +72,6 @@ __device__ __forceinline__ void load_inner(const void *tensor, const Geometry &g
     });
 }
 
-// Asks for a tile without padding to be brought near, a line of 128 bytes a lane.
-template <int REACH, int DTYPE>
-__device__ __forceinline__ void prefetch_inner(const void *tensor, const Geometry &g, u32 tile, u32 lane) {
-    constexpr u32 BYTES = sizeof(typename Pattern<DTYPE>::Word), LINES = 8 * BYTES / 4; // of 256 values
-    const u32 k = lane / LINES, line = lane % LINES;
-    if (k >= 4)
-        return;
-    const TileStart s = tile_start<REACH>(g, tile);
-    u64 index;
-    if (REACH == REACH_FLAT) {
-        index = s.position + 128 / BYTES * lane;
-    } else if (reach_is_last(REACH)) { // a position's 32 channels, or two positions'
-        u64 position = column_position(g, s, line * (8 / LINES));
-        index = (position + (u64)k * g.row) * g.channels + s.channel;
-    } else {
-        index = column_position(g, s, line * (256 / LINES)) + (u64)k * g.row;
-    }
-    prefetch_l2((const u8 *)tensor + index * BYTES);
-}
-
 // Of any tile; 0 for padding, which `real` (bit 4 a + e) leaves out.
 template <int REACH, int DTYPE>
 __device__ __forceinline__ void load_patterns(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
