@@ -20,7 +20,7 @@ struct dct_chunk {
     u32 of_warps[DCT_CHUNK / 32];
     u32 values; // of the chunk
     u8 coefficient[DCT_CHUNK][64];
-    int16_t turned[DCT_SWEEP][DCT_PITCH]; // [8 u + x]
+    alignas(16) int16_t turned[DCT_SWEEP][DCT_PITCH]; // [8 u + x]; wide loads take no bytes of what lies before
 };
 
 // ---- arithmetic ----

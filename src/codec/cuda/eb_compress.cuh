@@ -53,6 +53,7 @@ __device__ __forceinline__ u32 group_of_block() {
 static __device__ __noinline__ void find_quantiser(const CompressArgs &args, CompressShared &shared) {
     if (threadIdx.x == 0)
         quantiser_of(bound_of(args.bound, (comet_dtype)args.dtype), (comet_dtype)args.dtype, args.flags, &shared.q);
+    __syncwarp(); // or a warp may come to the barrier in two parts
 }
 
 __device__ __forceinline__ void await_quantiser(const CompressArgs &args) {

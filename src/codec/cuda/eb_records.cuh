@@ -233,13 +233,13 @@ __device__ __forceinline__ void stats_of(const Summary &s, uint2 range, Totals *
 
 // Waits for the other blocks' records. By the whole block that was last to claim.
 __device__ __forceinline__ void await_records(Totals *totals, u64 groups) {
-    while (load_acquired(&totals->done) < (u32)groups)
-        ;
-    __syncthreads(); // nobody reads the counter any more
     if (threadIdx.x == 0) {
+        while (load_acquired(&totals->done) < (u32)groups)
+            ;
         totals->done = 0;
         totals->claimed = 0;
     }
+    __syncthreads();
 }
 
 // Whether this block is the last one to come here; everything the others wrote before is visible then. For kernels that do
