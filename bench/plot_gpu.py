@@ -64,7 +64,7 @@ def draw_speed(svg, rows, peers, x, y):
             bars.append((f"Comet {layout.upper()}", verb, median_speed(rows, layout, what), OURS))
     for p in peers["speed"]:
         for verb in ("compress", "decompress"):
-            bars.append((p["name"], verb + (f' ({p["where"]})' if "where" in p else ""), p[verb], PEER))
+            bars.append((p["name"] + (f' ({p["where"]})' if "where" in p else ""), verb, p[verb], PEER))
     scale = 270 / max(b[2] for b in bars)
     for i, (name, verb, speed, fill) in enumerate(bars):
         top = y + 16 + 24 * i
@@ -76,7 +76,7 @@ def draw_speed(svg, rows, peers, x, y):
 def draw_ratio(svg, rows, peers, x, y):
     svg.text(x, y, "Ratio at 0.3 x rms (filled) and 0.1 x rms (hollow)", weight="bold", size=14)
     tensors = peers["ratio"]["tensors"]
-    most = 32
+    most = 40
     scale = 260 / most
     for tick in range(0, most + 1, 8):
         svg.line(x + 190 + tick * scale, y + 14, x + 190 + tick * scale, y + 20 + 27 * len(tensors))
