@@ -14,7 +14,7 @@ typedef enum comet_status {
     COMET_ERROR_ARGUMENT = 1,    /* a NULL, negative, non-finite or contradictory argument */
     COMET_ERROR_UNSUPPORTED = 2, /* valid, but this build or this codec does not do it */
     COMET_ERROR_MEMORY = 3,      /* the allocator returned NULL */
-    COMET_ERROR_CAPACITY = 4,    /* output buffer or workspace smaller than asked for */
+    COMET_ERROR_CAPACITY = 4,    /* output buffer or workspace smaller than asked for, or no room within a limit */
     COMET_ERROR_CORRUPT = 5,     /* the stream contradicts itself or is cut short */
     COMET_ERROR_VERSION = 6,     /* the stream was written by another version of the format */
     COMET_ERROR_CHECKSUM = 7,    /* the stream carries a checksum and it does not match */

@@ -138,7 +138,7 @@ typedef struct comet_store_stats {
     comet_store_bytes at_peak;    /* at that moment */
     uint64_t overhead_bytes;      /* the store itself: entries, accounts, tables; not under the limit */
     uint64_t file_bytes, peak_file_bytes; /* the spill file */
-    uint64_t missing_bytes;               /* with so much more limit the last save refused would surely have fitted */
+    uint64_t missing_bytes; /* of limit, for the last save that did not fit: with so much more it surely had */
     uint64_t saves, aliases, loads, recomputes;
     uint64_t spills;                      /* entries written to the file; */
     uint64_t overflows;                   /* of these, for want of room */

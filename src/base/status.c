@@ -12,7 +12,7 @@ const char *comet_status_string(comet_status status) {
     case COMET_ERROR_MEMORY:
         return "out of memory";
     case COMET_ERROR_CAPACITY:
-        return "buffer or workspace too small";
+        return "buffer, workspace or limit too small";
     case COMET_ERROR_CORRUPT:
         return "corrupt or truncated stream";
     case COMET_ERROR_VERSION:
