@@ -21,8 +21,8 @@
  * when each hold is released, in any order, from any thread. Entries never change: what is loaded is always the same.
  *
  * All functions are thread-safe. Compressing, reading and writing happen outside of the store's lock, so several
- * threads save and load at the same time (options.threads is shared: they take turns in it). The callbacks of an item
- * may call the store.
+ * threads save and load at the same time (options.threads is shared: they take turns in it). Callbacks are called
+ * without the lock: `recompute` may do anything with the store, `release` may share and release.
  *
  * docs/store.md says how the limit is held and why.
  */

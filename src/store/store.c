@@ -64,11 +64,17 @@ comet_status comet_store_new(const comet_store_options *options, comet_store **s
     return comet_store_new_with(&comet_store_io_system, options, store);
 }
 
+/* Nobody holds it any more. It goes now, or with the last load that the caller should have waited for. */
 static void leave_locked(comet_store *s, store_entry *entry) {
     entry->state = ENTRY_LEAVING;
+    entry->pins++;
     comet_store_unqueue_locked(s, entry);
-    if (entry->pins == 0)
-        comet_store_entry_free_locked(s, entry);
+    s->flights++; /* its memory is on its way out: worth waiting for */
+    while (entry->reading)
+        pthread_cond_wait(&s->changed, &s->lock);
+    s->flights--;
+    pthread_cond_broadcast(&s->changed);
+    comet_store_unpin_locked(s, entry);
 }
 
 void comet_store_free(comet_store *store) {

@@ -29,7 +29,8 @@ typedef struct store_entry {
     comet_store_handle handle;
     entry_state state;
     uint32_t holders;
-    uint32_t pins; /* calls that use memory or extent: neither goes while there are any */
+    uint32_t pins; /* calls that have to do with it: it does not go while there are any */
+    uint32_t uses; /* of these, calls in progress that read its memory: nor does that */
 
     comet_tensor view; /* as saved; `data` only tells aliases */
     comet_store_form form;
@@ -184,15 +185,17 @@ store_entry *comet_store_alias_locked(comet_store *s, const comet_tensor *tensor
 /* The entry of a handle, ready; NULL: no such entry. */
 store_entry *comet_store_find_locked(const comet_store *s, comet_store_handle handle);
 
-void comet_store_pin_locked(store_entry *entry);
-
-/* The lock is released for a while if something has to go; the entry may be gone afterwards. */
+/*
+ * For these and the next: the lock is released for a while if something has to go, and the entry may be gone
+ * afterwards.
+ */
 void comet_store_unpin_locked(comet_store *s, store_entry *entry);
+void comet_store_unuse_locked(comet_store *s, store_entry *entry);
 
-/* Frees memory, extent, grid and the entry itself, callbacks included; nobody holds or uses it. The same. */
+/* Frees memory, extent, grid and the entry itself, callbacks included; nobody holds or pins it. */
 void comet_store_entry_free_locked(comet_store *s, store_entry *entry);
 
-/* Frees the memory of an entry that is in the file too; nobody uses it. The same. */
+/* Frees the memory of an entry that is in the file too; nobody uses it. */
 void comet_store_drop_memory_locked(comet_store *s, store_entry *entry);
 
 void comet_store_fill_info(const store_entry *entry, comet_store_info *info);

@@ -10,7 +10,7 @@ static store_entry *spare_locked(const comet_store *s) {
     store_entry *best = NULL;
     for (uint32_t i = 0; i < s->slots; i++) {
         store_entry *e = s->entries[i];
-        if (e && e->state == ENTRY_READY && e->memory && e->spare && !e->taken && !e->pins &&
+        if (e && e->state == ENTRY_READY && e->memory && e->spare && !e->taken && !e->uses &&
             (!best || e->ahead > best->ahead))
             best = e;
     }

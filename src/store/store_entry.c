@@ -151,19 +151,14 @@ store_entry *comet_store_alias_locked(comet_store *s, const comet_tensor *tensor
 
 /* ---- using and freeing one ---- */
 
-void comet_store_pin_locked(store_entry *entry) {
-    entry->pins++;
+void comet_store_unpin_locked(comet_store *s, store_entry *entry) {
+    if (--entry->pins == 0 && entry->state == ENTRY_LEAVING)
+        comet_store_entry_free_locked(s, entry);
 }
 
-void comet_store_unpin_locked(comet_store *s, store_entry *entry) {
-    if (--entry->pins)
-        return;
-    if (entry->state == ENTRY_LEAVING)
-        comet_store_entry_free_locked(s, entry);
-    else if (entry->unwanted)
+void comet_store_unuse_locked(comet_store *s, store_entry *entry) {
+    if (--entry->uses == 0 && entry->unwanted)
         comet_store_drop_memory_locked(s, entry);
-    else if (entry->spare)
-        pthread_cond_broadcast(&s->changed); /* someone may be waiting for its memory */
 }
 
 /* What has to go, taken from the entry under the lock. */
@@ -180,49 +175,55 @@ static leaving detach_locked(store_entry *entry) {
     return l;
 }
 
-/* Memory goes first, and only then its place in the accounts: what is counted is never less than what there is. */
-static void free_detached(const comet_store *s, const store_entry *entry, const leaving *l) {
+/*
+ * Memory goes first, and only then its place in the accounts: what is counted is never less than what there is. Whoever
+ * needs room waits for it as for a call in progress.
+ */
+static void free_detached_locked(comet_store *s, store_entry *entry, const leaving *l) {
+    s->flights++;
+    pthread_mutex_unlock(&s->lock);
     if (l->taken)
         entry->release(entry->context, l->memory, l->raw);
     else
         comet_store_block_give(s, l->memory, l->resident);
+    pthread_mutex_lock(&s->lock);
+    s->flights--;
+    comet_store_bytes bytes = entry->bytes;
+    bytes.resident = 0;
+    comet_store_count_locked(s, entry, bytes);
+    if (entry->spare)
+        s->spare -= l->resident;
+    entry->spare = entry->unwanted = 0;
+    comet_store_vacate_locked(s, l->resident);
 }
 
 void comet_store_drop_memory_locked(comet_store *s, store_entry *entry) {
     leaving l = detach_locked(entry);
-    entry->spare = entry->unwanted = 0;
-    s->spare -= l.resident;
     entry->dropping = 1; /* and not to be read ahead meanwhile */
     entry->pins++;       /* nor to go */
-    pthread_mutex_unlock(&s->lock);
-    free_detached(s, entry, &l);
-    pthread_mutex_lock(&s->lock);
+    free_detached_locked(s, entry, &l);
     entry->dropping = 0;
-    comet_store_bytes bytes = entry->bytes;
-    bytes.resident = 0;
-    comet_store_count_locked(s, entry, bytes);
-    comet_store_vacate_locked(s, l.resident);
     comet_store_unpin_locked(s, entry);
 }
 
 void comet_store_entry_free_locked(comet_store *s, store_entry *entry) {
     entry->state = ENTRY_LEAVING;
-    if (entry->spare)
-        s->spare -= (size_t)entry->bytes.resident;
     leaving l = detach_locked(entry);
-    pthread_mutex_unlock(&s->lock);
-    free_detached(s, entry, &l);
-    if (entry->form == COMET_FORM_RECOMPUTE && entry->release)
+    if (l.memory)
+        free_detached_locked(s, entry, &l);
+    if (entry->form == COMET_FORM_RECOMPUTE && entry->release) {
+        pthread_mutex_unlock(&s->lock);
         entry->release(entry->context, NULL, 0);
-    pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->lock);
+    }
     comet_store_count_locked(s, entry, (comet_store_bytes){0});
     comet_store_number_locked(s, entry, 0);
-    comet_store_vacate_locked(s, l.resident);
     comet_store_extent_free_locked(s, entry);
     slot_give_locked(s, entry);
     entry->account->users--;
     comet_store_give_locked(s, entry->grid_values, entry->grid_bytes);
     comet_store_give_locked(s, entry, sizeof *entry);
+    pthread_cond_broadcast(&s->changed); /* an alias may be waiting for a save that failed */
 }
 
 void comet_store_fill_info(const store_entry *entry, comet_store_info *info) {

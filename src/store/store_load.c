@@ -46,6 +46,7 @@ static comet_status load_kept(const comet_store *s, const store_entry *entry, co
 
 typedef struct load_job {
     store_flight flight;
+    store_source source;
     void *workspace, *stream;
     size_t workspace_bytes, stream_bytes;
 } load_job;
@@ -59,87 +60,117 @@ static comet_status load_take(const comet_store *s, load_job *job) {
                                                                                             : COMET_ERROR_MEMORY;
 }
 
-static comet_status decode(const comet_store *s, const store_entry *entry, const store_source *source,
-                           const load_job *job, const comet_tensor *tensor) {
+static comet_status decode(const comet_store *s, const store_entry *entry, const load_job *job,
+                           const comet_tensor *tensor) {
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     exec.threads = s->threads;
     exec.workspace = job->workspace;
     exec.workspace_bytes = job->workspace_bytes;
+    const store_source *source = &job->source;
     const void *stream = source->memory ? source->memory : job->stream;
     comet_status status = source->memory ? COMET_OK : comet_store_fetch(s, source, job->stream);
     return status == COMET_OK ? comet_codec_decompress(stream, source->stored, entry->codec.grid, &exec, tensor)
                               : status;
 }
 
-static comet_status load_stream(comet_store *s, const store_entry *entry, const store_source *source,
+static comet_status load_stream(const comet_store *s, const store_entry *entry, load_job *job,
                                 const comet_tensor *tensor) {
-    load_job job = {.workspace_bytes = workspace_of(s, entry), .stream_bytes = source->memory ? 0 : source->stored};
-    size_t scratch = comet_store_round(s, job.workspace_bytes) + comet_store_round(s, job.stream_bytes);
-    if (scratch == 0)
-        return decode(s, entry, source, &job, tensor);
-    pthread_mutex_lock(&s->lock);
-    comet_status status = comet_store_depart_locked(s, scratch, scratch, &job.flight);
+    comet_status status = load_take(s, job);
     if (status == COMET_OK)
-        comet_store_scratch_locked(s, &job.flight, scratch);
-    pthread_mutex_unlock(&s->lock);
-    if (status != COMET_OK)
-        return status;
-    status = load_take(s, &job);
-    if (status == COMET_OK)
-        status = decode(s, entry, source, &job, tensor);
-    comet_store_block_give(s, job.workspace, job.workspace_bytes);
-    comet_store_block_give(s, job.stream, job.stream_bytes);
-    pthread_mutex_lock(&s->lock);
-    comet_store_arrive_locked(s, &job.flight);
-    pthread_mutex_unlock(&s->lock);
+        status = decode(s, entry, job, tensor);
+    comet_store_block_give(s, job->workspace, job->workspace_bytes);
+    comet_store_block_give(s, job->stream, job->stream_bytes);
     return status;
 }
 
 /* ---- the calls ---- */
 
-/* Pins the entry and waits for a reader that is at it. */
-static store_entry *begin_locked(comet_store *s, comet_store_handle handle, store_source *source) {
-    store_entry *entry = comet_store_find_locked(s, handle);
-    if (!entry)
-        return NULL;
-    comet_store_pin_locked(entry);
-    while (entry->reading)
-        pthread_cond_wait(&s->changed, &s->lock);
-    *source = comet_store_source_locked(entry);
-    s->stats.prefetched_used += entry->memory && entry->ahead;
-    return entry;
+/* What loading takes with the memory as it is now. */
+static size_t need_locked(const comet_store *s, const store_entry *entry) {
+    return comet_store_need(s, entry, !entry->memory, (size_t)entry->bytes.stored);
 }
 
-static void end_locked(comet_store *s, store_entry *entry, comet_status status) {
-    if (status == COMET_OK) {
-        entry->loads++;
-        entry->account->figures.loads++;
-        s->stats.loads++;
-        s->stats.recomputes += entry->form == COMET_FORM_RECOMPUTE;
+/*
+ * Reserves what loading takes, and only then uses the entry's memory: nobody who waits for room keeps any. While it
+ * waits that memory may go, if the file has it too; then loading takes more.
+ */
+static comet_status depart_locked(comet_store *s, store_entry *entry, load_job *job) {
+    for (;;) {
+        while (entry->reading)
+            pthread_cond_wait(&s->changed, &s->lock);
+        size_t need = need_locked(s, entry);
+        comet_status status = comet_store_depart_locked(s, need, need, &job->flight);
+        if (status != COMET_OK || need_locked(s, entry) <= need)
+            return status;
+        comet_store_arrive_locked(s, &job->flight);
     }
-    comet_store_unpin_locked(s, entry);
+}
+
+static comet_status begin_locked(comet_store *s, store_entry *entry, load_job *job) {
+    comet_status status = depart_locked(s, entry, job);
+    if (status != COMET_OK)
+        return status;
+    job->source = comet_store_source_locked(entry);
+    if (entry->form == COMET_FORM_CODEC) {
+        job->workspace_bytes = workspace_of(s, entry);
+        job->stream_bytes = job->source.memory ? 0 : job->source.stored;
+        comet_store_scratch_locked(s, &job->flight, need_locked(s, entry));
+    }
+    entry->uses += job->source.memory != NULL;
+    s->stats.prefetched_used += job->source.memory && entry->ahead;
+    return COMET_OK;
+}
+
+static void end_locked(comet_store *s, store_entry *entry, load_job *job) {
+    comet_store_arrive_locked(s, &job->flight);
+    if (job->source.memory)
+        comet_store_unuse_locked(s, entry);
+}
+
+static comet_status load_stored(comet_store *s, store_entry *entry, const comet_tensor *tensor) {
+    load_job job = {.workspace = NULL};
+    if (tensor->device.kind != COMET_CPU)
+        return COMET_ERROR_UNSUPPORTED;
+    pthread_mutex_lock(&s->lock);
+    comet_status status = begin_locked(s, entry, &job);
+    pthread_mutex_unlock(&s->lock);
+    if (status != COMET_OK)
+        return status;
+    status =
+        entry->form == COMET_FORM_KEEP ? load_kept(s, entry, &job.source, tensor) : load_stream(s, entry, &job, tensor);
+    pthread_mutex_lock(&s->lock);
+    end_locked(s, entry, &job);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static comet_status recompute(const store_entry *entry, const comet_tensor *tensor) {
+    return same_shape(&entry->view, tensor) ? entry->recompute(entry->context, tensor) : COMET_ERROR_MISMATCH;
+}
+
+static void count_load_locked(comet_store *s, store_entry *entry) {
+    entry->loads++;
+    entry->account->figures.loads++;
+    s->stats.loads++;
+    s->stats.recomputes += entry->form == COMET_FORM_RECOMPUTE;
 }
 
 comet_status comet_store_load(comet_store *store, comet_store_handle handle, const comet_tensor *tensor) {
     comet_status status = store ? comet_tensor_check(tensor) : COMET_ERROR_ARGUMENT;
-    store_source source;
     if (status != COMET_OK)
         return status;
     pthread_mutex_lock(&store->lock);
-    store_entry *entry = begin_locked(store, handle, &source);
+    store_entry *entry = comet_store_find_locked(store, handle);
+    if (entry)
+        entry->pins++;
     pthread_mutex_unlock(&store->lock);
     if (!entry)
         return COMET_ERROR_ARGUMENT;
-    if (entry->form == COMET_FORM_RECOMPUTE)
-        status = same_shape(&entry->view, tensor) ? entry->recompute(entry->context, tensor) : COMET_ERROR_MISMATCH;
-    else if (tensor->device.kind != COMET_CPU)
-        status = COMET_ERROR_UNSUPPORTED;
-    else if (entry->form == COMET_FORM_KEEP)
-        status = load_kept(store, entry, &source, tensor);
-    else
-        status = load_stream(store, entry, &source, tensor);
+    status = entry->form == COMET_FORM_RECOMPUTE ? recompute(entry, tensor) : load_stored(store, entry, tensor);
     pthread_mutex_lock(&store->lock);
-    end_locked(store, entry, status);
+    if (status == COMET_OK)
+        count_load_locked(store, entry);
+    comet_store_unpin_locked(store, entry);
     pthread_mutex_unlock(&store->lock);
     return status;
 }

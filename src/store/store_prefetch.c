@@ -29,7 +29,7 @@ static comet_status move_locked(comet_store *s, store_entry *entry) {
         return status;
     store_source source = comet_store_source_locked(entry);
     entry->moving = 1;
-    comet_store_pin_locked(entry);
+    entry->pins++;
     pthread_mutex_unlock(&s->lock);
     status = comet_store_offload(s, entry, NULL, source.memory, source.stored);
     pthread_mutex_lock(&s->lock);
@@ -41,6 +41,8 @@ static comet_status move_locked(comet_store *s, store_entry *entry) {
     if (status == COMET_OK)
         moved_locked(s, entry);
     pthread_cond_broadcast(&s->changed);
+    if (status == COMET_OK && entry->uses == 0)
+        comet_store_drop_memory_locked(s, entry);
     comet_store_unpin_locked(s, entry);
     return status;
 }
@@ -111,7 +113,7 @@ static void read_locked(comet_store *s, store_entry *entry) {
     if (comet_store_depart_locked(s, resident, resident, &flight) != COMET_OK)
         return;
     entry->reading = 1;
-    comet_store_pin_locked(entry);
+    entry->pins++;
     comet_store_scratch_locked(s, &flight, resident);
     pthread_mutex_unlock(&s->lock);
     void *block = comet_store_block_take(s, source.stored, 0);

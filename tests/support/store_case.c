@@ -36,6 +36,7 @@ static comet_status copy_values(void *context, const comet_tensor *destination) 
 static void expect(store_case *c) {
     c->expected = need(malloc((size_t)c->count * sizeof *c->expected + 1));
     memcpy(c->expected, c->values, (size_t)c->count * sizeof *c->expected);
+    c->stored = c->item.form == COMET_FORM_KEEP ? (size_t)c->count * sizeof(float) : 0;
     if (c->item.form != COMET_FORM_CODEC)
         return;
     size_t capacity;
@@ -48,6 +49,7 @@ static void expect(store_case *c) {
     if (comet_codec_compress(&c->tensor, &c->codec, NULL, stream, capacity, &result) != COMET_OK ||
         comet_codec_decompress(stream, result.bytes, NULL, NULL, &out) != COMET_OK)
         abort();
+    c->stored = result.bytes;
     free(stream);
 }
 

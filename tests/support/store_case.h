@@ -15,6 +15,7 @@ typedef struct store_case {
     comet_store_item item;
     comet_codec_params codec;
     float *expected; /* what a load gives, computed with the codec alone */
+    size_t stored;   /* bytes that represent it */
 } store_case;
 
 /* The forms: "keep", "keep+offload", "eb", "eb+offload", "zvc", "mask", "pool", "group", "dct", "recompute". */
