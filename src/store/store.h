@@ -12,6 +12,7 @@
 #include "store/store_spill.h"
 
 enum {
+    STORE_SLOT_BITS = 24,     /* of a handle; above them entries are numbered as they come */
     STORE_NAME_BYTES = 64,    /* of an account, with the zero */
     STORE_PIECE_BYTES = 16384 /* strided tensors go to the file and come from it in pieces of this */
 };
@@ -230,7 +231,13 @@ comet_status comet_store_fetch_tensor(const comet_store *s, const store_source *
 /* Scratch that loading an entry of `stored` bytes takes, from memory or (spilled) from the file. */
 size_t comet_store_need(const comet_store *s, const store_entry *entry, int spilled, size_t stored);
 
-/* ---- store_prefetch.c ---- */
+/* ---- store_move.c: to the file later, and back ahead of a load ---- */
+
+/*
+ * Moves entries from memory to the file, the oldest first, until `bytes` are free that were not. COMET_ERROR_CAPACITY:
+ * there was nothing to move.
+ */
+comet_status comet_store_make_room(comet_store *s, size_t bytes);
 
 comet_status comet_store_reader_start(comet_store *s);
 void comet_store_reader_stop(comet_store *s);

@@ -4,13 +4,11 @@
 
 #include "store/store.h"
 
-enum { HANDLE_SLOT_BITS = 24 };
-
 /* ---- slots ---- */
 
 static int grow_locked(comet_store *s) {
     uint32_t slots = s->slots ? 2 * s->slots : 64;
-    if (slots >= 1u << HANDLE_SLOT_BITS)
+    if (slots >= 1u << STORE_SLOT_BITS)
         return 0;
     store_entry **entries = comet_store_take_locked(s, slots * sizeof *entries);
     if (!entries)
@@ -30,19 +28,19 @@ static int slot_take_locked(comet_store *s, store_entry *entry) {
     if (s->free_from == s->slots && !grow_locked(s))
         return 0;
     s->entries[s->free_from] = entry;
-    entry->handle = ++s->serial << HANDLE_SLOT_BITS | s->free_from;
+    entry->handle = ++s->serial << STORE_SLOT_BITS | s->free_from;
     return 1;
 }
 
 static void slot_give_locked(comet_store *s, const store_entry *entry) {
-    uint32_t slot = (uint32_t)(entry->handle & ((1u << HANDLE_SLOT_BITS) - 1));
+    uint32_t slot = (uint32_t)(entry->handle & ((1u << STORE_SLOT_BITS) - 1));
     s->entries[slot] = NULL;
     if (slot < s->free_from)
         s->free_from = slot;
 }
 
 store_entry *comet_store_find_locked(const comet_store *s, comet_store_handle handle) {
-    uint32_t slot = (uint32_t)(handle & ((1u << HANDLE_SLOT_BITS) - 1));
+    uint32_t slot = (uint32_t)(handle & ((1u << STORE_SLOT_BITS) - 1));
     store_entry *entry = slot < s->slots ? s->entries[slot] : NULL;
     return entry && entry->handle == handle && entry->state == ENTRY_READY ? entry : NULL;
 }

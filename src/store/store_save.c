@@ -73,7 +73,11 @@ static comet_status rest_in_file(comet_store *s, store_entry *entry, size_t stor
         entry->account->figures.spills++;
         comet_store_count_locked(s, entry, (comet_store_bytes){.raw = entry->raw, .stored = stored, .spilled = stored});
     }
-    comet_status status = missing ? refuse_locked(s, missing, 0) : COMET_OK;
+    comet_status status = COMET_OK;
+    if (missing) {
+        comet_store_extent_free_locked(s, entry);
+        status = refuse_locked(s, missing, 0);
+    }
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -255,9 +259,11 @@ static comet_status stream_refuse(comet_store *s, const store_entry *entry, cons
     return status;
 }
 
-static comet_status save_stream(comet_store *s, store_entry *entry, const save_order *o) {
+/* *room: what the stream could have taken at most. */
+static comet_status try_stream(comet_store *s, store_entry *entry, const save_order *o, size_t *room) {
     stream_job job = {.used = 0};
     comet_status status = stream_depart(s, o, &job);
+    *room = job.capacity;
     if (status != COMET_OK)
         return stream_refuse(s, entry, o, 0);
     status = stream_compress(s, entry, o, &job);
@@ -269,6 +275,22 @@ static comet_status save_stream(comet_store *s, store_entry *entry, const save_o
         status = to_file(s, entry, o->tensor, job.block, job.used);
     stream_arrive(s, o, &job);
     return status;
+}
+
+/*
+ * A stream has to be made in memory even if it goes to the file then. If there is no room for that, older entries make
+ * way: for twice the room each time, so that a long stream is not begun too often.
+ */
+static comet_status save_stream(comet_store *s, store_entry *entry, const save_order *o) {
+    for (;;) {
+        size_t room, least = comet_store_round(s, o->bound / 16);
+        comet_status status = try_stream(s, entry, o, &room);
+        if (status != COMET_ERROR_CAPACITY)
+            return status;
+        comet_status made = comet_store_make_room(s, room > least ? room : least);
+        if (made != COMET_OK)
+            return made;
+    }
 }
 
 /* ---- the call ---- */

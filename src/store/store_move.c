@@ -63,6 +63,48 @@ comet_status comet_store_spill(comet_store *store, comet_store_handle handle) {
     return status;
 }
 
+/* An entry that may go, the first that was saved; *busy: there are some on their way already. */
+static store_entry *oldest_locked(const comet_store *s, int *busy) {
+    store_entry *oldest = NULL;
+    *busy = 0;
+    for (uint32_t i = 0; i < s->slots; i++) {
+        store_entry *e = s->entries[i];
+        if (!e || e->state != ENTRY_READY || !e->memory || e->spare || e->viewed)
+            continue;
+        if (e->moving)
+            *busy = 1;
+        else if (!oldest || e->handle >> STORE_SLOT_BITS < oldest->handle >> STORE_SLOT_BITS)
+            oldest = e;
+    }
+    return oldest;
+}
+
+comet_status comet_store_make_room(comet_store *s, size_t bytes) {
+    comet_status status = s->spill.file < 0 ? COMET_ERROR_CAPACITY : COMET_OK;
+    size_t freed = 0;
+    int busy;
+    pthread_mutex_lock(&s->lock);
+    while (status == COMET_OK && freed < bytes) {
+        store_entry *oldest = oldest_locked(s, &busy);
+        if (oldest) {
+            size_t resident = (size_t)oldest->bytes.resident;
+            status = move_locked(s, oldest);
+            freed += status == COMET_OK ? resident : 0;
+            s->stats.overflows += status == COMET_OK;
+            if (status == COMET_ERROR_UNSUPPORTED) /* viewed meanwhile: another then */
+                status = COMET_OK;
+        } else if (busy && !freed) {
+            pthread_cond_wait(&s->changed, &s->lock);
+            freed = bytes; /* by somebody else: worth another try */
+        } else {
+            status = freed ? COMET_OK : COMET_ERROR_CAPACITY;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
 /* ---- and back ---- */
 
 void comet_store_unqueue_locked(comet_store *s, store_entry *entry) {
