@@ -147,6 +147,8 @@ static comet_status keep_in_memory(comet_store *s, store_entry *entry, const sav
         comet_store_block_give(s, memory, o->raw);
     comet_store_arrive_locked(s, &flight);
     pthread_mutex_unlock(&s->lock);
+    if (status == COMET_OK && o->item.release && !memory) /* of an empty tensor nothing is needed */
+        o->item.release(o->item.context, o->tensor->data, 0);
     return status;
 }
 

@@ -261,6 +261,27 @@ static void test_taking_over(void **state) {
     }
 }
 
+/* An empty tensor has memory to give back too. */
+static void test_taking_over_nothing(void **state) {
+    (void)state;
+    for (int offload = 0; offload < 2; offload++) {
+        comet_store *store = store_with(NULL);
+        comet_tensor none = {.data = malloc(1), .ndim = 1, .shape = {0}, .strides = {1}};
+        comet_store_item item = COMET_STORE_ITEM_INIT;
+        comet_store_handle handle;
+        owner o = {0};
+        item.offload = offload;
+        item.release = owner_release;
+        item.context = &o;
+        assert_ok(comet_store_save(store, &none, &item, &handle, NULL));
+        assert_ok(comet_store_load(store, handle, &none));
+        assert_ok(comet_store_release(store, handle));
+        assert_int_equal(o.calls, 1);
+        assert_int_equal(o.bytes, 0);
+        comet_store_free(store);
+    }
+}
+
 /* What a copy keeps can be viewed too, and a store that is freed gives everything back. */
 static void test_views_and_free(void **state) {
     (void)state;
@@ -584,6 +605,7 @@ int main(void) {
         cmocka_unit_test(test_empty_and_scalar),
         cmocka_unit_test(test_grid_is_copied),
         cmocka_unit_test(test_taking_over),
+        cmocka_unit_test(test_taking_over_nothing),
         cmocka_unit_test(test_views_and_free),
         cmocka_unit_test(test_recomputing_from_another_entry),
         cmocka_unit_test(test_shares),
