@@ -21,7 +21,8 @@ typedef enum comet_status {
     COMET_ERROR_MISMATCH = 8,    /* the stream is fine but does not fit the tensor or the parameters given */
     COMET_ERROR_NO_DEVICE = 9,   /* no CUDA device, no driver, or a library built without CUDA */
     COMET_ERROR_DRIVER = 10,     /* the driver is older than the CUDA runtime of this library */
-    COMET_ERROR_DEVICE = 11      /* a CUDA call failed, or work given to the device earlier did */
+    COMET_ERROR_DEVICE = 11,     /* a CUDA call failed, or work given to the device earlier did */
+    COMET_ERROR_IO = 12          /* a file is missing, or could not be read or written */
 } comet_status;
 
 /* One short English line, never NULL, for any value (unknown ones included). Static storage. Thread-safe. */

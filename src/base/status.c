@@ -27,6 +27,8 @@ const char *comet_status_string(comet_status status) {
         return "driver too old for this library's CUDA runtime";
     case COMET_ERROR_DEVICE:
         return "a CUDA call, or earlier work on the device, failed";
+    case COMET_ERROR_IO:
+        return "a file could not be read or written";
     }
     return "unknown status";
 }
