@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Puts zlib, cmocka, DLPack, libjpeg-turbo and libpng for 64-bit Arm into a folder, for the aarch64 preset. The packages
-# are downloaded from the
-# Debian mirrors this machine already uses, checked by apt as always, and unpacked, not installed: the system is not
-# changed and root is not needed.
+# are downloaded from the Debian mirrors this machine already uses, checked by apt as always, and unpacked, not
+# installed: the system is not changed and root is not needed.
 # usage: scripts/aarch64_dependencies.sh FOLDER
 set -euo pipefail
 

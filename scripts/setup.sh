@@ -118,7 +118,9 @@ install() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
 }
 printf 'Installing Debian packages%s:\n%s' "${as_root:+ with sudo}" "$report"
-"${as_root[@]}" apt-get update -q || echo "apt-get update failed: trying with the lists that are there"
+patience=() # without a network, what is only wanted must not cost much time
+[ "$required_missing" != 0 ] || patience=(-o Acquire::Retries=0 -o Acquire::http::Timeout=10)
+"${as_root[@]}" apt-get "${patience[@]}" update -q || echo "apt-get update failed: trying with the lists that are there"
 [ "$required_missing" = 0 ] || install "${missing[@]:0:required_missing}"
 for package in "${missing[@]:required_missing}"; do
     install "$package" || echo "Not installed: $package. Going on without it."
