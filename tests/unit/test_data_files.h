@@ -42,11 +42,11 @@ static inline int remove_temporary_folder(void **state) {
     return nftw(temporary_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The path of `name` in the temporary folder; the result of one of the last eight calls. */
+/* The path of `name` in the temporary folder; the result of one of the last 256 calls. */
 static inline const char *in_folder(const char *name) {
-    static char paths[8][512];
+    static char paths[256][512];
     static int next;
-    char *path = paths[next++ % 8];
+    char *path = paths[next++ % 256];
     snprintf(path, sizeof paths[0], "%s/%s", temporary_folder, name);
     return path;
 }
