@@ -26,6 +26,7 @@ typedef struct comet_dataset_info {
     comet_augment augment;             /* what COMET_AUGMENT_DEFAULT stands for when training */
     double centre;                     /* the part of an image that evaluation looks at */
     size_t memory_bytes;               /* held as long as the set is open */
+    comet_decode_need need;            /* of the images that are decoded; 0 if it is not known */
     uint32_t digest[COMET_SPLITS];     /* of names and labels: tells whether it is the same set */
 } comet_dataset_info;
 

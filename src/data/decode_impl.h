@@ -28,4 +28,8 @@ comet_image comet_rows_image(const comet_rows *rows);
 comet_status comet_decode_jpeg(comet_decoder *decoder, FILE *file, comet_image *image, comet_message *message);
 comet_status comet_decode_png(comet_decoder *decoder, FILE *file, comet_image *image, comet_message *message);
 
+/* COMET_OK and what the file takes. */
+comet_status comet_measure_jpeg(FILE *file, comet_decode_need *need);
+comet_status comet_measure_png(FILE *file, comet_decode_need *need);
+
 #endif

@@ -120,6 +120,22 @@ static comet_status scan_split(folder_set *f, comet_split split, comet_message *
     return status == COMET_OK ? set_labels(f, split, message) : status;
 }
 
+enum {
+    MOST_MEASURED = 50000
+}; /* files whose headers are read before anything else: about a second, if they are at hand */
+
+/* How large images are, so that no more memory is set aside for them than they need. */
+static void measure(folder_set *f) {
+    char path[2 * COMET_SCAN_PATH_BYTES];
+    if (f->files[0].count + f->files[1].count > MOST_MEASURED)
+        return;
+    for (int s = 0; s < COMET_SPLITS; s++)
+        for (size_t i = 0; i < f->files[s].count; i++) {
+            snprintf(path, sizeof path, "%s/%s", f->folders[s], f->files[s].items[i]);
+            comet_decode_measure(path, &f->set.info.need);
+        }
+}
+
 static comet_status scan(folder_set *f, const char *root, comet_message *message) {
     comet_status status = find_splits(f, root, message);
     if (status == COMET_OK)
@@ -129,6 +145,8 @@ static comet_status scan(folder_set *f, const char *root, comet_message *message
         f->set.info.memory_bytes += comet_names_bytes(&f->files[s]);
     }
     f->set.info.memory_bytes += comet_names_bytes(&f->classes);
+    if (status == COMET_OK)
+        measure(f);
     return status;
 }
 

@@ -67,7 +67,6 @@ static void create(reader *r, FILE *file) {
     jpeg_create_decompress(&r->jpeg);
     r->progress.progress_monitor = count_scans;
     r->jpeg.progress = &r->progress;
-    r->jpeg.mem->max_memory_to_use = (long)r->rows.decoder->capacity;
     jpeg_stdio_src(&r->jpeg, file);
 }
 
@@ -129,6 +128,7 @@ comet_status comet_decode_jpeg(comet_decoder *decoder, FILE *file, comet_image *
         return r.status;
     }
     create(&r, file);
+    r.jpeg.mem->max_memory_to_use = (long)(decoder->whole ? decoder->whole : 1); /* 0 would be no limit */
     jpeg_read_header(&r.jpeg, TRUE);
     check_size(&r);
     choose_output(&r);
@@ -136,5 +136,34 @@ comet_status comet_decode_jpeg(comet_decoder *decoder, FILE *file, comet_image *
     read_rows(&r);
     *image = comet_rows_image(&r.rows);
     jpeg_destroy_decompress(&r.jpeg); /* what follows the last row does not matter */
+    return COMET_OK;
+}
+
+/* Coefficients of a progressive image: 64 of two bytes in a block, in rows and columns of whole MCUs. */
+static size_t coefficient_bytes(const struct jpeg_decompress_struct *jpeg) {
+    size_t bytes = 0;
+    for (int c = 0; jpeg->progressive_mode && c < jpeg->num_components; c++) {
+        const jpeg_component_info *info = &jpeg->comp_info[c];
+        size_t wide = info->width_in_blocks + (size_t)info->h_samp_factor;
+        size_t tall = info->height_in_blocks + (size_t)info->v_samp_factor;
+        bytes += wide * tall * sizeof(JBLOCK) + tall * sizeof(JBLOCKROW);
+    }
+    return bytes ? bytes + (64 << 10) : 0; /* and what libjpeg took before */
+}
+
+comet_status comet_measure_jpeg(FILE *file, comet_decode_need *need) {
+    reader r = {0};
+    if (setjmp(r.jump)) {
+        jpeg_destroy_decompress(&r.jpeg);
+        return r.status;
+    }
+    create(&r, file);
+    jpeg_read_header(&r.jpeg, TRUE);
+    check_size(&r);
+    size_t channels = r.jpeg.jpeg_color_space == JCS_GRAYSCALE ? 1 : 3;
+    need->pixels = (size_t)r.jpeg.image_width * r.jpeg.image_height * channels;
+    need->whole = coefficient_bytes(&r.jpeg);
+    need->width = (int32_t)r.jpeg.image_width;
+    jpeg_destroy_decompress(&r.jpeg);
     return COMET_OK;
 }

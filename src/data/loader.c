@@ -76,6 +76,18 @@ static void place_slot(layout *l, const comet_loader_options *o, comet_loader_sl
     slot->items = place(l, batch * sizeof *slot->items);
 }
 
+/* What a decoder is given: as much as the largest image needs, within the limit; the limit where that is not known. */
+static comet_decode_need decoder_need(const comet_dataset *set, const comet_loader_options *o) {
+    comet_decode_need need = comet_dataset_get_info(set)->need,
+                      limit = {o->decode_bytes, o->decode_bytes, COMET_IMAGE_MOST_SIDE};
+    if (need.pixels == 0)
+        return limit;
+    need.pixels = need.pixels > COMET_DECODE_LEAST_BYTES ? need.pixels : COMET_DECODE_LEAST_BYTES;
+    need.pixels = need.pixels < limit.pixels ? need.pixels : limit.pixels;
+    need.whole = need.whole < limit.whole ? need.whole : limit.whole;
+    return need;
+}
+
 static void place_worker(layout *l, const comet_dataset *set, const comet_loader_options *o,
                          comet_loader_worker *worker) {
     const comet_dataset_info *info = comet_dataset_get_info(set);
@@ -84,9 +96,10 @@ static void place_worker(layout *l, const comet_dataset *set, const comet_loader
     worker->workspace = place(l, comet_transform_workspace(side, o->height, o->width));
     if (!decoded)
         return;
-    void *memory = place(l, comet_decoder_own_bytes(o->decode_bytes));
+    comet_decode_need need = decoder_need(set, o);
+    void *memory = place(l, comet_decoder_own_bytes(need.pixels));
     if (memory)
-        comet_decoder_init(&worker->decoder, o->decode_bytes, memory);
+        comet_decoder_init(&worker->decoder, need.pixels, need.whole, memory);
 }
 
 static size_t lay_out(const comet_dataset *set, const comet_loader_options *o, comet_loader *loader, void *base) {
@@ -116,7 +129,8 @@ comet_status comet_loader_memory(const comet_dataset *set, const comet_loader_op
     comet_status status = fill_in(set, options, &o, message);
     if (status != COMET_OK)
         return status;
-    size_t library = comet_dataset_is_decoded(set) ? comet_decoder_library_bytes(o.decode_bytes) : 0;
+    comet_decode_need need = decoder_need(set, &o);
+    size_t library = comet_dataset_is_decoded(set) ? comet_decoder_library_bytes(need.whole, need.width) : 0;
     *bytes = lay_out(set, &o, NULL, NULL) + o.threads * (library + STACK_BYTES);
     return COMET_OK;
 }

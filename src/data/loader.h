@@ -19,7 +19,7 @@ typedef struct comet_loader_options {
     uint64_t seed;                   /* of order and augmentation */
     unsigned threads;                /* that make batches; 0: 1 */
     unsigned batches;                /* held, that of the caller included: 2 or more; 0: 3 */
-    size_t decode_bytes;             /* of one decoded image, see comet_decoder; 0: 12 MiB */
+    size_t decode_bytes; /* most for one image, see comet_decoder; 0: 12 MiB. No more than needed is taken */
     const comet_allocator *allocator;
 
     /* Called by comet_loader_next for each file that cannot be used, once, in the order of the samples. May be NULL. */

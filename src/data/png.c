@@ -7,14 +7,14 @@
 
 #include "data/decode_impl.h"
 
-enum { MOST_CHUNK = 1 << 20 }; /* bytes of a text or a profile: not wanted, only skipped */
+enum { MOST_CHUNK = 128 << 10 }; /* bytes of a text or a profile: not wanted, only skipped */
 
 /* Everything that outlives a jump is in here. */
 typedef struct reader {
     png_structp png;
     png_infop info;
     comet_message *message;
-    comet_rows rows;
+    comet_rows rows; /* decoder NULL: only the header */
 } reader;
 
 static void stop(png_structp png, png_const_charp text) {
@@ -61,33 +61,50 @@ static void read_rows(reader *r) {
     }
 }
 
-static comet_status read_image(reader *r, FILE *file) {
-    if (setjmp(png_jmpbuf(r->png)))
-        return COMET_ERROR_CORRUPT;
+static void read_header(reader *r, FILE *file) {
     png_init_io(r->png, file);
     png_set_user_limits(r->png, COMET_IMAGE_MOST_SIDE, COMET_IMAGE_MOST_SIDE);
     png_set_chunk_malloc_max(r->png, MOST_CHUNK);
     png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, 0);
     png_read_info(r->png, r->info);
-    if ((uint64_t)png_get_image_width(r->png, r->info) * png_get_image_height(r->png, r->info) >
-        COMET_IMAGE_MOST_PIXELS)
+    uint64_t count = (uint64_t)png_get_image_width(r->png, r->info) * png_get_image_height(r->png, r->info);
+    if (count > COMET_IMAGE_MOST_PIXELS)
         png_error(r->png, "too many pixels");
     choose_output(r->png);
-    read_rows(r);
+}
+
+static comet_status read_image(reader *r, FILE *file) {
+    if (setjmp(png_jmpbuf(r->png)))
+        return COMET_ERROR_CORRUPT;
+    read_header(r, file);
+    if (r->rows.decoder)
+        read_rows(r);
     return COMET_OK;
+}
+
+static comet_status open_and_read(reader *r, FILE *file) {
+    r->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, r, stop, ignore);
+    r->info = r->png ? png_create_info_struct(r->png) : NULL;
+    return r->info ? read_image(r, file) : comet_message_memory(r->message);
 }
 
 comet_status comet_decode_png(comet_decoder *decoder, FILE *file, comet_image *image, comet_message *message) {
     reader r = {.message = message, .rows = {.decoder = decoder}};
-    comet_status status = COMET_ERROR_MEMORY;
-    r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, stop, ignore);
-    r.info = r.png ? png_create_info_struct(r.png) : NULL;
-    if (r.info)
-        status = read_image(&r, file);
-    else
-        comet_message_memory(message);
+    comet_status status = open_and_read(&r, file);
     png_destroy_read_struct(&r.png, &r.info, NULL);
     if (status == COMET_OK)
         *image = comet_rows_image(&r.rows);
+    return status;
+}
+
+comet_status comet_measure_png(FILE *file, comet_decode_need *need) {
+    reader r = {0};
+    comet_status status = open_and_read(&r, file);
+    if (status == COMET_OK) {
+        int grey = !(png_get_color_type(r.png, r.info) & PNG_COLOR_MASK_COLOR);
+        need->width = (int32_t)png_get_image_width(r.png, r.info);
+        need->pixels = (size_t)need->width * png_get_image_height(r.png, r.info) * (grey ? 1 : 3);
+    }
+    png_destroy_read_struct(&r.png, &r.info, NULL);
     return status;
 }

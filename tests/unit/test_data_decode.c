@@ -17,7 +17,7 @@ static void set_capacity(size_t capacity) {
     memory = aligned_alloc(64, comet_decoder_own_bytes(capacity));
     assert_non_null(memory);
     memset(memory, 0xA5, comet_decoder_own_bytes(capacity));
-    comet_decoder_init(&decoder, capacity, memory);
+    comet_decoder_init(&decoder, capacity, capacity, memory);
 }
 
 static comet_image decode(const char *path) {
@@ -233,6 +233,46 @@ static void test_reduced(void **state) {
     assert_int_equal(image.width, width);
 }
 
+/* What a header says an image takes is enough to decode it, and not much more. */
+static void test_measured(void **state) {
+    (void)state;
+    static const int sides[][2] = {{1, 1}, {8, 8}, {17, 33}, {300, 200}, {1000, 1200}, {16, 3000}};
+    for (int i = 0; i < 6 * 6; i++) {
+        int height = sides[i / 6][0], width = sides[i / 6][1], form = i % 6;
+        const char *path = in_folder("measured");
+        comet_decode_need need = {0}, same = {1 << 30, 1 << 30, 1 << 30};
+        comet_image image;
+        paint(pixels, height, width, 4, i);
+        if (form < 4)
+            write_jpeg(path, pixels, height, width,
+                       (jpeg_form){form < 2   ? JCS_RGB
+                                   : form < 3 ? JCS_CMYK
+                                              : JCS_GRAYSCALE,
+                                   form > 0, 0});
+        else
+            write_png(path, pixels, height, width, form == 4 ? PNG_COLOR_TYPE_RGB_ALPHA : PNG_COLOR_TYPE_GRAY, 8,
+                      form == 4);
+        comet_decode_measure(path, &need);
+        comet_decode_measure(path, &same);
+        assert_int_equal(same.pixels, 1 << 30);
+        assert_int_equal(need.width, width);
+        assert_int_equal(need.whole > 0, form > 0 && form < 4);
+        decoder.whole = need.whole;
+        assert_ok(comet_decode(&decoder, path, &image, &message));
+        assert_int_equal(image.height, height);
+        assert_int_equal(need.pixels, (size_t)height * (size_t)width * (size_t)image.channels);
+        decoder.whole = need.whole / 2;
+        if (need.whole > 0 && height == 1000)
+            assert_status(comet_decode(&decoder, path, &image, &message), COMET_ERROR_CORRUPT);
+    }
+    comet_decode_need nothing = {0};
+    comet_decode_measure(in_folder("absent"), &nothing);
+    write_bytes(in_folder("measured"), "neither", 7);
+    comet_decode_measure(in_folder("measured"), &nothing);
+    assert_int_equal(nothing.pixels, 0);
+    set_capacity(12 << 20);
+}
+
 /* Means over blocks, smaller ones at the right and below, against the definition. */
 static void test_rows(void **state) {
     (void)state;
@@ -287,7 +327,7 @@ int main(void) {
         cmocka_unit_test(test_jpeg),      cmocka_unit_test(test_cmyk),        cmocka_unit_test(test_png),
         cmocka_unit_test(test_one_bit),   cmocka_unit_test(test_wrong_names), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_cut_short), cmocka_unit_test(test_damaged),     cmocka_unit_test(test_reduced),
-        cmocka_unit_test(test_rows),      cmocka_unit_test(test_widest),
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_measured),    cmocka_unit_test(test_widest),
     };
     return cmocka_run_group_tests(tests, set_up, remove_temporary_folder);
 }

@@ -420,8 +420,9 @@ static void test_memory(void **state) {
         assert_ok(comet_loader_memory(set, &o, &bytes, &message));
         loader = open_loader(set, &o);
         long calls = a.calls;
-        size_t live = (size_t)a.live_bytes,
-               beside = 3 * ((512 << 10) + (decoded ? comet_decoder_library_bytes(o.decode_bytes) : 0));
+        const comet_decode_need *need = &comet_dataset_get_info(set)->need;
+        size_t library = decoded ? comet_decoder_library_bytes(need->whole, need->width) : 0;
+        size_t live = (size_t)a.live_bytes, beside = 3 * ((512 << 10) + library);
         assert_int_equal(live + beside, bytes);
         for (int b = 0; b < 30; b++)
             next(loader);

@@ -313,7 +313,7 @@ static void test_folder(void **state) {
     comet_decoder decoder;
     comet_image image;
     memory = aligned_alloc(64, comet_decoder_own_bytes(COMET_DECODE_LEAST_BYTES));
-    comet_decoder_init(&decoder, COMET_DECODE_LEAST_BYTES, memory);
+    comet_decoder_init(&decoder, COMET_DECODE_LEAST_BYTES, 0, memory);
     for (int t = 0; t < 2; t++) {
         write_folder(t ? "images-t" : "images-v", t ? "test" : "val");
         comet_dataset *set = open_set(spec_of("folder", t ? "images-t" : "images-v"));
