@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resizing of images, with the results of Pillow's BILINEAR (an antialiased triangle filter, in fixed point). */
+/* Resizing of images by an antialiased triangle filter in fixed point; Pillow 10's BILINEAR gives the same bytes. */
 #ifndef COMET_DATA_RESIZE_H
 #define COMET_DATA_RESIZE_H
 

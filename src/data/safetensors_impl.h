@@ -27,6 +27,9 @@ comet_status comet_safetensors_check(comet_safetensors_index *index, uint64_t by
 
 void comet_safetensors_index_free(comet_safetensors_index *index, const comet_allocator *allocator);
 
+/* Tensors of types of lower rank come first in a file: larger values before smaller ones. */
+int comet_safetensors_type_rank(comet_safetensors_type type);
+
 /* Bytes of a tensor. Answers 0 if they cannot be counted: too many, or a dimension that is negative, or too many of those. */
 int comet_safetensors_size(const comet_safetensors_entry *entry, uint64_t *bytes);
 

@@ -5,10 +5,13 @@
 static const struct {
     const char *name;
     size_t bytes;
+    int rank;
 } types[COMET_SAFETENSORS_TYPES] = {
-    [COMET_SAFETENSORS_F32] = {"F32", 4}, [COMET_SAFETENSORS_F16] = {"F16", 2}, [COMET_SAFETENSORS_BF16] = {"BF16", 2},
-    [COMET_SAFETENSORS_F64] = {"F64", 8}, [COMET_SAFETENSORS_I64] = {"I64", 8}, [COMET_SAFETENSORS_I32] = {"I32", 4},
-    [COMET_SAFETENSORS_U8] = {"U8", 1}};
+    [COMET_SAFETENSORS_F32] = {"F32", 4, 2},   [COMET_SAFETENSORS_F16] = {"F16", 2, 5},
+    [COMET_SAFETENSORS_BF16] = {"BF16", 2, 4}, [COMET_SAFETENSORS_F64] = {"F64", 8, 1},
+    [COMET_SAFETENSORS_I64] = {"I64", 8, 0},   [COMET_SAFETENSORS_I32] = {"I32", 4, 3},
+    [COMET_SAFETENSORS_U8] = {"U8", 1, 6},
+};
 
 const char *comet_safetensors_type_name(comet_safetensors_type type) {
     return types[type].name;
@@ -16,6 +19,10 @@ const char *comet_safetensors_type_name(comet_safetensors_type type) {
 
 size_t comet_safetensors_type_bytes(comet_safetensors_type type) {
     return types[type].bytes;
+}
+
+int comet_safetensors_type_rank(comet_safetensors_type type) {
+    return types[type].rank;
 }
 
 int comet_safetensors_size(const comet_safetensors_entry *entry, uint64_t *bytes) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing .safetensors files. Tensors with the largest values come first, then by name, as the format's own library has
- * it: so each begins at a multiple of its values' size.
+ * Writing .safetensors files, byte by byte as the format's own library does (but for the order of metadata, which is
+ * the caller's): tensors with the largest values first, so that each begins at a multiple of its values' size, then by
+ * name.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -103,8 +104,8 @@ static void put_header(writer *w, const job *j) {
 static int in_file_order(const void *a, const void *b) {
     const comet_safetensors_entry *x = &(*(const comet_safetensors_source *const *)a)->entry;
     const comet_safetensors_entry *y = &(*(const comet_safetensors_source *const *)b)->entry;
-    size_t size_x = comet_safetensors_type_bytes(x->type), size_y = comet_safetensors_type_bytes(y->type);
-    return size_x != size_y ? (size_x > size_y ? -1 : 1) : strcmp(x->name, y->name);
+    int rank_x = comet_safetensors_type_rank(x->type), rank_y = comet_safetensors_type_rank(y->type);
+    return rank_x != rank_y ? (rank_x < rank_y ? -1 : 1) : strcmp(x->name, y->name);
 }
 
 static int is_text(const char *text) {
