@@ -4,8 +4,10 @@
 include(CheckCSourceCompiles)
 
 find_package(JPEG)
-if(JPEG_FOUND)
-  set(CMAKE_REQUIRED_INCLUDES ${JPEG_INCLUDE_DIRS})
+find_path(COMET_JCONFIG_INCLUDE_DIR jconfig.h) # Debian has it in a folder of the architecture
+mark_as_advanced(COMET_JCONFIG_INCLUDE_DIR)
+if(JPEG_FOUND AND COMET_JCONFIG_INCLUDE_DIR)
+  set(CMAKE_REQUIRED_INCLUDES ${JPEG_INCLUDE_DIRS} ${COMET_JCONFIG_INCLUDE_DIR})
   check_c_source_compiles("
     #include <stdio.h>
     #include <jpeglib.h>
@@ -15,7 +17,8 @@ if(JPEG_FOUND)
     int main(void) { return 0; }" COMET_HAVE_LIBJPEG_TURBO)
   unset(CMAKE_REQUIRED_INCLUDES)
 endif()
-if(NOT JPEG_FOUND OR NOT COMET_HAVE_LIBJPEG_TURBO)
+if(NOT COMET_HAVE_LIBJPEG_TURBO)
+  unset(COMET_HAVE_LIBJPEG_TURBO CACHE) # it is looked for again next time
   message(FATAL_ERROR "libjpeg-turbo 1.5 or later not found (JPEG images). On Debian: apt-get install libjpeg62-turbo-dev")
 endif()
 
@@ -23,3 +26,7 @@ find_package(PNG 1.6.0)
 if(NOT PNG_FOUND)
   message(FATAL_ERROR "libpng 1.6 or later not found (PNG images). On Debian: apt-get install libpng-dev")
 endif()
+
+add_library(comet_images INTERFACE)
+target_include_directories(comet_images SYSTEM INTERFACE ${COMET_JCONFIG_INCLUDE_DIR})
+target_link_libraries(comet_images INTERFACE JPEG::JPEG PNG::PNG)

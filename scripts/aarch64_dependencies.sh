@@ -8,7 +8,7 @@ set -euo pipefail
 
 target=$(realpath -m "$1")
 packages=(zlib1g zlib1g-dev libcmocka0 libcmocka-dev libdlpack-dev libjpeg62-turbo libjpeg62-turbo-dev libpng16-16 libpng-dev)
-[ ! -e "$target/complete" ] || exit 0
+[ "$(cat "$target/complete" 2>/dev/null)" != "${packages[*]}" ] || exit 0
 
 echo "Unpacking ${packages[*]} for arm64 into $1"
 rm -rf "$target"
@@ -36,4 +36,4 @@ if [ -d "$target/lib/aarch64-linux-gnu" ]; then
         ln -sfr "$library" "$target/usr/lib/aarch64-linux-gnu/"
     done
 fi
-touch "$target/complete"
+echo "${packages[*]}" >"$target/complete"
