@@ -22,7 +22,7 @@ typedef enum comet_status {
     COMET_ERROR_NO_DEVICE = 9,   /* no CUDA device, no driver, or a library built without CUDA */
     COMET_ERROR_DRIVER = 10,     /* the driver is older than the CUDA runtime of this library */
     COMET_ERROR_DEVICE = 11,     /* a CUDA call failed, or work given to the device earlier did */
-    COMET_ERROR_IO = 12,         /* a file could not be made, read or written */
+    COMET_ERROR_IO = 12,         /* a file is missing, or could not be made, read or written */
     COMET_ERROR_DISK_FULL = 13   /* no space left for a file, or its size limit is reached */
 } comet_status;
 
