@@ -17,6 +17,7 @@ required=(
     'header:zlib.h        zlib1g-dev    checksums of streams'
     'header:jpeglib.h     libjpeg62-turbo-dev reads JPEG images'
     'header:png.h         libpng-dev    reads PNG images'
+    'header:oneapi/dnnl/dnnl.h libdnnl-dev convolutions of the trainer'
     'header:dlpack/dlpack.h libdlpack-dev tensors of other frameworks'
     'header:cmocka.h      libcmocka-dev unit tests'
     'command:python3      python3       tests of the command'

@@ -16,6 +16,9 @@
 #ifndef COMET_TRAIN_GRAPH_H
 #define COMET_TRAIN_GRAPH_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "comet/allocator.h"
 #include "comet/status.h"
 #include "data/message.h"
@@ -24,11 +27,11 @@ typedef struct comet_graph comet_graph;
 typedef int comet_value; /* negative: the call that should have made it failed */
 
 typedef struct comet_conv2d {
-    int out;                     /* channels */
-    int kernel, kernel_width;    /* kernel_width 0: square */
-    int stride;                  /* 0 is 1 */
-    int padding, padding_width;  /* padding_width 0: as padding */
-    int groups;                  /* 0 is 1; as many as channels: depthwise */
+    int out;                    /* channels */
+    int kernel, kernel_width;   /* kernel_width 0: square */
+    int stride;                 /* 0 is 1 */
+    int padding, padding_width; /* padding_width 0: as padding */
+    int groups;                 /* 0 is 1; as many as channels: depthwise */
     int bias;
 } comet_conv2d;
 
@@ -53,15 +56,19 @@ comet_value comet_graph_relu(comet_graph *g, comet_value x);
 comet_value comet_graph_silu(comet_graph *g, comet_value x);
 comet_value comet_graph_sigmoid(comet_graph *g, comet_value x);
 comet_value comet_graph_add(comet_graph *g, comet_value a, comet_value b);
-comet_value comet_graph_scale_channels(comet_graph *g, comet_value x, comet_value scale); /* squeeze-excite; scale: 1 x 1 x channels */
+comet_value comet_graph_scale_channels(comet_graph *g, comet_value x,
+                                       comet_value scale); /* squeeze-excite; scale: 1 x 1 x channels */
 comet_value comet_graph_max_pool(comet_graph *g, comet_value x, const comet_pool2d *pool);
 comet_value comet_graph_average_pool(comet_graph *g, comet_value x, const comet_pool2d *pool);
 comet_value comet_graph_adaptive_average_pool(comet_graph *g, comet_value x, int height, int width);
-comet_value comet_graph_shortcut(comet_graph *g, comet_value x, int stride, int channels); /* every stride-th pixel, zeros for the channels behind x's */
-comet_value comet_graph_flatten(comet_graph *g, comet_value x); /* in the order of NCHW, as weights of torchvision expect */
+comet_value comet_graph_shortcut(comet_graph *g, comet_value x, int stride,
+                                 int channels); /* every stride-th pixel, zeros for the channels behind x's */
+comet_value comet_graph_flatten(comet_graph *g,
+                                comet_value x); /* in the order of NCHW, as weights of torchvision expect */
 comet_value comet_graph_linear(comet_graph *g, const char *name, comet_value x, int out, int bias);
 comet_value comet_graph_dropout(comet_graph *g, comet_value x, float probability);
-comet_value comet_graph_stochastic_depth(comet_graph *g, comet_value x, float probability); /* rows: a sample is dropped or kept whole */
+comet_value comet_graph_stochastic_depth(comet_graph *g, comet_value x,
+                                         float probability); /* rows: a sample is dropped or kept whole */
 void comet_graph_output(comet_graph *g, comet_value logits); /* goes to softmax cross-entropy */
 
 comet_status comet_graph_check(const comet_graph *g, comet_message *message);
@@ -90,7 +97,15 @@ typedef struct comet_parameter {
     int fan_in, fan_out;
 } comet_parameter;
 
-int comet_graph_parameters(const comet_graph *g);
+int comet_graph_parameters(const comet_graph *g); /* how many, in the order of the layers; running_* included */
 comet_parameter *comet_graph_parameter(comet_graph *g, int index);
+comet_parameter *comet_graph_parameter_named(comet_graph *g, const char *name); /* NULL: none */
+
+/*
+ * The memory of all values and, if they are trained and `gradients` is not 0, of their gradients, in one block, zeroed (running
+ * variances and norm weights: 1). Once per graph. COMET_ERROR_ARGUMENT: the graph has a problem or has memory already.
+ */
+comet_status comet_graph_allocate(comet_graph *g, int gradients);
+size_t comet_graph_static_bytes(const comet_graph *g, int gradients); /* what that takes */
 
 #endif
