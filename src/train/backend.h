@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comet/codec.h"
 #include "comet/threads.h"
 #include "train/graph_impl.h"
 
@@ -22,6 +23,7 @@ typedef struct comet_op_call {
     int batch;
     int training;   /* 0: evaluation (running statistics, nothing dropped, nothing left for a backward) */
     int relu;       /* a batch norm: the ReLU behind it is part of it */
+    int normalised; /* a batch norm's backward: x[0] is not its input but that normalised */
     int accumulate; /* backward: gradients of parameters are added to what is there */
     void *state;    /* what `prepare` made */
 
@@ -58,6 +60,14 @@ typedef struct comet_loss_call {
     int top1, top5;       /* out: samples whose label is the greatest logit, is among the five greatest */
 } comet_loss_call;
 
+/* What a batch norm's normalised input is turned into. */
+typedef enum comet_rebuild {
+    COMET_REBUILD_NOTHING,
+    COMET_REBUILD_NORM,
+    COMET_REBUILD_RELU,
+    COMET_REBUILD_SILU
+} comet_rebuild;
+
 struct comet_backend {
     const char *name;
     comet_threads *threads;
@@ -67,6 +77,10 @@ struct comet_backend {
     comet_status (*loss)(comet_loss_call *call);
     void (*add)(comet_backend *backend, float *sum, const float *a, const float *b,
                 int64_t count); /* sum may be a or b */
+    /* call->node is a batch norm. In y is its normalised input; it becomes its output, that of its ReLU, or of the SiLU behind it. */
+    void (*rebuild)(const comet_op_call *call, comet_rebuild what);
+    /* After a batch norm's forward: the codec's grid for its input (comet/codec.h). Arrays are in call->side and call->scratch. */
+    void (*norm_grid)(const comet_op_call *call, comet_codec_grid *grid);
     void (*free)(comet_backend *backend);
 };
 

@@ -12,8 +12,9 @@
 #include "train/cpu/bits.h"
 #include "train/cpu/kernels.h"
 #include "train/cpu/loop.h"
+#include "train/cpu/math.h"
 
-enum { NORM_BLOCKS = 32, NORM_ARRAYS = 9 };
+enum { NORM_BLOCKS = 32, NORM_ARRAYS = 10 };
 
 /* A channel's numbers, each an array over the channels. */
 typedef struct norm {
@@ -24,6 +25,7 @@ typedef struct norm {
     float *scale, *shift, *gamma, *beta;
     float *side, *edge;         /* on where side * u > edge; side is 1 or -1 */
     float *by_g, *by_u, *plain; /* backward: dx = by_g * g + by_u * u + plain */
+    float *inverse;             /* 1 / sigma */
 } norm;
 
 static int64_t blocks_of(const norm *n) {
@@ -51,7 +53,8 @@ static norm norm_of(const comet_op_call *call) {
     n.block = ((n.rows + NORM_BLOCKS - 1) / NORM_BLOCKS + 7) / 8 * 8;
     n.sums = call->scratch;
     float *next = (float *)(n.sums + NORM_BLOCKS * 2 * n.channels);
-    float **arrays[NORM_ARRAYS] = {&n.scale, &n.shift, &n.gamma, &n.beta, &n.side, &n.edge, &n.by_g, &n.by_u, &n.plain};
+    float **arrays[NORM_ARRAYS] = {&n.scale, &n.shift, &n.gamma, &n.beta,  &n.side,
+                                   &n.edge,  &n.by_g,  &n.by_u,  &n.plain, &n.inverse};
     for (int i = 0; i < NORM_ARRAYS; i++, next += n.channels)
         *arrays[i] = next;
     const size_t bytes = (size_t)n.channels * sizeof(float);
@@ -275,7 +278,7 @@ static void parameter_gradients(norm *n) {
         total(n, c, &sum, &product);
         dbeta[c] = (float)(call->accumulate ? (double)dbeta[c] + sum : sum);
         dgamma[c] = (float)(call->accumulate ? (double)dgamma[c] + product : product);
-        const double by_g = (double)n->gamma[c] * (double)n->scale[c];
+        const double by_g = (double)n->gamma[c] * (double)n->inverse[c];
         n->by_g[c] = (float)by_g;
         n->by_u[c] = (float)(-by_g * product / count);
         n->plain[c] = (float)(-by_g * sum / count);
@@ -285,8 +288,11 @@ static void parameter_gradients(norm *n) {
 static comet_status norm_backward(const comet_op_call *call) {
     norm n = norm_of(call);
     const float *side = call->side;
-    memcpy(n.scale, side, (size_t)n.channels * sizeof *side);
-    memcpy(n.shift, side + n.channels, (size_t)n.channels * sizeof *side);
+    for (int64_t c = 0; c < n.channels; c++) {
+        n.inverse[c] = side[c];
+        n.scale[c] = call->normalised ? 1 : side[c];
+        n.shift[c] = call->normalised ? 0 : side[n.channels + c];
+    }
     comet_loop(call->backend->threads, n.rows, n.block, sum_range, &n);
     parameter_gradients(&n);
     if (call->dx[0])
@@ -296,3 +302,56 @@ static comet_status norm_backward(const comet_op_call *call) {
 
 const comet_op_kernel comet_cpu_batch_norm = {
     .scratch = norm_scratch, .forward = norm_forward, .backward = norm_backward};
+
+/* ---- stored once ---- */
+
+typedef struct rebuilding {
+    int64_t channels;
+    const float *gamma, *beta;
+    float *y;
+    comet_rebuild what;
+} rebuilding;
+
+COMET_INLINE float edge_for(float gamma, float beta) {
+    return gamma == 0 ? (beta > 0 ? -INFINITY : INFINITY) : (gamma < 0 ? -1.0f : 1.0f) * (-beta / gamma);
+}
+
+COMET_CLONES static void rebuild_rows(const void *context, int64_t first, int64_t end) {
+    const rebuilding *b = context;
+    const float *restrict gamma = b->gamma, *restrict beta = b->beta;
+    for (int64_t r = first; r < end; r++) {
+        float *restrict y = b->y + r * b->channels;
+        if (b->what == COMET_REBUILD_RELU)
+            for (int64_t c = 0; c < b->channels; c++) {
+                const float u = y[c], v = fmaf(gamma[c], u, beta[c]);
+                y[c] = is_on(u, gamma[c] < 0 ? -1.0f : 1.0f, edge_for(gamma[c], beta[c])) ? v : 0;
+            }
+        else if (b->what == COMET_REBUILD_SILU)
+            for (int64_t c = 0; c < b->channels; c++) {
+                const float v = fmaf(gamma[c], y[c], beta[c]);
+                y[c] = v * comet_sigmoidf(v);
+            }
+        else
+            for (int64_t c = 0; c < b->channels; c++)
+                y[c] = fmaf(gamma[c], y[c], beta[c]);
+    }
+}
+
+void comet_cpu_rebuild(const comet_op_call *call, comet_rebuild what) {
+    const comet_shape *s = comet_value_shape(call->graph, call->node->output);
+    rebuilding b = {s->channels, comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT)->value,
+                    comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)->value, call->y, what};
+    if (what != COMET_REBUILD_NOTHING)
+        comet_loop(call->backend->threads, (int64_t)s->height * s->width * call->batch, 32, rebuild_rows, &b);
+}
+
+void comet_cpu_norm_grid(const comet_op_call *call, comet_codec_grid *grid) {
+    const int64_t channels = comet_value_shape(call->graph, call->node->output)->channels;
+    const float *gamma = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT)->value;
+    const float *beta = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)->value;
+    float *threshold = call->scratch;
+    for (int64_t c = 0; c < channels; c++) /* without a ReLU, or where it is on or off as a whole, there is none */
+        threshold[c] = call->relu && gamma[c] != 0 ? -beta[c] / gamma[c] : NAN;
+    const float *side = call->side;
+    *grid = (comet_codec_grid){channels, side, side + channels, threshold, gamma};
+}

@@ -14,6 +14,9 @@ void comet_cpu_fill(comet_backend *backend);
 
 comet_status comet_cpu_loss(comet_loss_call *call);
 
+void comet_cpu_rebuild(const comet_op_call *call, comet_rebuild what);
+void comet_cpu_norm_grid(const comet_op_call *call, comet_codec_grid *grid);
+
 /* sum = a + b; sum may be a or b. */
 void comet_cpu_add(comet_backend *backend, float *sum, const float *a, const float *b, int64_t count);
 

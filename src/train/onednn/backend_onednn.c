@@ -98,8 +98,13 @@ comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *a
         b->allocator_copy = *allocator;
         b->allocator = &b->allocator_copy;
     }
-    b->base = (comet_backend){
-        .name = "onednn", .supports = supports, .loss = comet_cpu_loss, .add = comet_cpu_add, .free = backend_free};
+    b->base = (comet_backend){.name = "onednn",
+                              .supports = supports,
+                              .loss = comet_cpu_loss,
+                              .add = comet_cpu_add,
+                              .rebuild = comet_cpu_rebuild,
+                              .norm_grid = comet_cpu_norm_grid,
+                              .free = backend_free};
     comet_cpu_fill(&b->base);
     b->base.kernels[COMET_OP_CONV] = &comet_onednn_conv;
     b->base.kernels[COMET_OP_LINEAR] = &comet_onednn_linear;
