@@ -230,6 +230,45 @@ static void test_refused(void **state) {
     run_free(&adamw);
 }
 
+/* ---- going on ---- */
+
+/* Updates with gradients that depend on the step alone, from the step that r is at. */
+static void train(run *r, int64_t steps) {
+    comet_checkpoint *c = &r->checkpoint;
+    for (int64_t end = c->step + steps; c->step < end;) {
+        rng gradients = rng_seed((uint64_t)c->step);
+        for (int i = 0; i < c->parameter_count; i++)
+            for (int64_t k = 0; c->parameters[i].gradient && k < c->parameters[i].count; k++)
+                c->parameters[i].gradient[k] = (float)rng_gauss(&gradients);
+        comet_optimiser_step step = {.number = ++c->step, .learning_rate = 0.01, .gradient_scale = 1.0};
+        comet_optimiser_update(&r->optimiser, &step, c->parameters, c->parameter_count, r->state, NULL, NULL);
+    }
+}
+
+/* Five steps and five more from a checkpoint, in another run's memory, are ten steps, bit by bit. */
+static void test_resumes(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        run whole, first, second;
+        const char *folder = in_folder(kind ? "resume-adamw" : "resume-sgd");
+        run_new(&whole, (comet_optimiser_kind)kind);
+        run_new(&first, (comet_optimiser_kind)kind);
+        run_new(&second, (comet_optimiser_kind)kind);
+        train(&whole, 10);
+        train(&first, 5);
+        assert_ok(write_to(folder, &first));
+        run_to(&second, 77); /* anything: all of it is replaced */
+        assert_ok(read_to(folder, &second));
+        assert_int_equal(second.checkpoint.step, 5);
+        train(&second, 5);
+        assert_true(same_values(whole.graph, second.graph, 0, whole.checkpoint.parameter_count));
+        assert_memory_equal(whole.state, second.state, whole.state_bytes);
+        run_free(&whole);
+        run_free(&first);
+        run_free(&second);
+    }
+}
+
 /* ---- damaged ones ---- */
 
 static size_t read_bytes(const char *path, uint8_t **bytes) {
@@ -435,17 +474,12 @@ static void test_every_allocation_fails_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_rotation),
-        cmocka_unit_test(test_no_momentum),
-        cmocka_unit_test(test_as_weights),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_flipped_bits),
-        cmocka_unit_test(test_cut_short),
-        cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_between_renames),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_every_allocation_fails_once),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_no_momentum),  cmocka_unit_test(test_as_weights),
+        cmocka_unit_test(test_resumes),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_flipped_bits), cmocka_unit_test(test_cut_short),
+        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_between_renames),
+        cmocka_unit_test(test_killed),       cmocka_unit_test(test_every_allocation_fails_once),
     };
     return cmocka_run_group_tests(tests, make_temporary_folder, remove_temporary_folder);
 }

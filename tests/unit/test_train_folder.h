@@ -44,7 +44,7 @@ static inline const char *in_folder(const char *name) {
     return path;
 }
 
-/* A network with memory and first values. */
+/* A network with memory, for gradients too, and first values. */
 static inline comet_graph *network(const char *name, int classes, uint64_t seed) {
     comet_graph *g = NULL;
     comet_message why;
@@ -53,7 +53,7 @@ static inline comet_graph *network(const char *name, int classes, uint64_t seed)
     assert_ok(comet_model_find(name, &model, &why));
     if (comet_model_build(g, name, classes, model->image, model->image, 3, &why) != COMET_OK)
         fail_msg("%s", why.text);
-    assert_ok(comet_graph_allocate(g, 0));
+    assert_ok(comet_graph_allocate(g, 1));
     comet_initialise(model->initialisation, seed, comet_graph_parameter(g, 0), comet_graph_parameters(g), NULL);
     return g;
 }
