@@ -7,7 +7,7 @@
 # COMET_NO_INSTALL=1   only check: say what is missing, install nothing, exit with 1 if any of it is required
 set -euo pipefail
 
-# How to tell that it is there (a command, a header or a library), the Debian package, and what it is for.
+# How to tell that it is there (a command, a header, a library or a file), the Debian package, and what it is for.
 required=(
     'command:gcc          gcc           compiles the library and the command'
     'header:stdlib.h      libc6-dev     headers of the C library'
@@ -15,10 +15,17 @@ required=(
     'command:ninja        ninja-build   runs the build'
     'command:pkg-config   pkg-config    tests that an installed libcomet is found'
     'header:zlib.h        zlib1g-dev    checksums of streams'
+    'header:jpeglib.h     libjpeg62-turbo-dev reads JPEG images'
+    'header:png.h         libpng-dev    reads PNG images'
+    'header:oneapi/dnnl/dnnl.h libdnnl-dev convolutions of the trainer'
     'header:dlpack/dlpack.h libdlpack-dev tensors of other frameworks'
     'header:cmocka.h      libcmocka-dev unit tests'
     'command:python3      python3       tests of the command'
     'command:g++          g++           tests: headers as C++, kernels on the CPU'
+)
+# Installed if that is possible; what stands in for it is said when it is used.
+wanted=(
+    'file:/usr/share/datasets/fashion-mnist dataset-fashion-mnist images to train with (else generated ones)'
 )
 optional=(
     'header:zfp.h         libzfp-dev    zfp, measured beside Comet by comet bench'
@@ -46,6 +53,7 @@ present() {
     local name=${1#*:}
     case $1 in
     command:*) command -v "$name" >/dev/null ;;
+    file:*) [ -e "$name" ] ;;
     header:*)
         # The compiler knows where to look; the two usual folders are asked first because that is quick.
         [ -e "/usr/include/$name" ] || [ -e "/usr/local/include/$name" ] ||
@@ -69,6 +77,8 @@ collect() { # collect KIND ENTRY...
 }
 collect required "${required[@]}"
 required_missing=${#missing[@]}
+collect wanted "${wanted[@]}"
+wanted_missing=${#missing[@]}
 collect optional "${optional[@]}"
 
 if command -v cmake >/dev/null; then
@@ -85,15 +95,22 @@ fail() { # what is missing, and what to do about it
     exit 1
 }
 command="apt-get install --no-install-recommends ${missing[*]}"
-if [ "$required_missing" = 0 ]; then
+if [ "$wanted_missing" = 0 ]; then
     # Not worth a wait or a password: everything works without them.
     echo "Optional and not installed: ${missing[*]} (peers in comet bench). To have them: $command"
     exit 0
 fi
-[ -z "${COMET_NO_INSTALL:-}" ] || fail "To install them, as root: $command"
-command -v apt-get >/dev/null || fail "There is no apt-get here: please install these (the names are Debian's) and try again."
+give_up() { # the same, but what is only wanted can be missing
+    [ "$required_missing" = 0 ] || fail "$1"
+    printf 'Not installed, going on without:\n%s%s\n' "$report" "$1"
+    exit 0
+}
+[ -z "${COMET_NO_INSTALL:-}" ] || give_up "To install them, as root: $command"
+command -v apt-get >/dev/null || give_up "There is no apt-get here: please install these (the names are Debian's) and try again."
 as_root=()
 if [ "$(id -u)" != 0 ]; then
+    # A password is asked for only if nothing can be built without.
+    [ "$required_missing" != 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; } || give_up "As root: $command"
     command -v sudo >/dev/null || fail "There is no sudo here. As root: $command"
     as_root=(sudo)
 fi
@@ -102,9 +119,10 @@ install() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
 }
 printf 'Installing Debian packages%s:\n%s' "${as_root:+ with sudo}" "$report"
-"${as_root[@]}" apt-get update -q || echo "apt-get update failed: trying with the lists that are there"
-install "${missing[@]:0:required_missing}"
-if [ ${#missing[@]} -gt "$required_missing" ]; then
-    install "${missing[@]:required_missing}" ||
-        echo "Not installed: ${missing[*]:required_missing}. They are optional: going on without them."
-fi
+patience=() # without a network, what is only wanted must not cost much time
+[ "$required_missing" != 0 ] || patience=(-o Acquire::Retries=0 -o Acquire::http::Timeout=10)
+"${as_root[@]}" apt-get "${patience[@]}" update -q || echo "apt-get update failed: trying with the lists that are there"
+[ "$required_missing" = 0 ] || install "${missing[@]:0:required_missing}"
+for package in "${missing[@]:required_missing}"; do
+    install "$package" || echo "Not installed: $package. Going on without it."
+done

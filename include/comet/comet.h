@@ -8,6 +8,7 @@
 #include "comet/codec.h"
 #include "comet/cuda.h"
 #include "comet/status.h"
+#include "comet/store.h"
 #include "comet/tensor.h"
 #include "comet/threads.h"
 #include "comet/version.h"

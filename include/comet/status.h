@@ -14,14 +14,16 @@ typedef enum comet_status {
     COMET_ERROR_ARGUMENT = 1,    /* a NULL, negative, non-finite or contradictory argument */
     COMET_ERROR_UNSUPPORTED = 2, /* valid, but this build or this codec does not do it */
     COMET_ERROR_MEMORY = 3,      /* the allocator returned NULL */
-    COMET_ERROR_CAPACITY = 4,    /* output buffer or workspace smaller than asked for */
+    COMET_ERROR_CAPACITY = 4,    /* output buffer or workspace smaller than asked for, or no room within a limit */
     COMET_ERROR_CORRUPT = 5,     /* the stream contradicts itself or is cut short */
     COMET_ERROR_VERSION = 6,     /* the stream was written by another version of the format */
     COMET_ERROR_CHECKSUM = 7,    /* the stream carries a checksum and it does not match */
     COMET_ERROR_MISMATCH = 8,    /* the stream is fine but does not fit the tensor or the parameters given */
     COMET_ERROR_NO_DEVICE = 9,   /* no CUDA device, no driver, or a library built without CUDA */
     COMET_ERROR_DRIVER = 10,     /* the driver is older than the CUDA runtime of this library */
-    COMET_ERROR_DEVICE = 11      /* a CUDA call failed, or work given to the device earlier did */
+    COMET_ERROR_DEVICE = 11,     /* a CUDA call failed, or work given to the device earlier did */
+    COMET_ERROR_IO = 12,         /* a file is missing, or could not be made, read or written */
+    COMET_ERROR_DISK_FULL = 13   /* no space left for a file, or its size limit is reached */
 } comet_status;
 
 /* One short English line, never NULL, for any value (unknown ones included). Static storage. Thread-safe. */

@@ -12,7 +12,7 @@ const char *comet_status_string(comet_status status) {
     case COMET_ERROR_MEMORY:
         return "out of memory";
     case COMET_ERROR_CAPACITY:
-        return "buffer or workspace too small";
+        return "buffer, workspace or limit too small";
     case COMET_ERROR_CORRUPT:
         return "corrupt or truncated stream";
     case COMET_ERROR_VERSION:
@@ -27,6 +27,10 @@ const char *comet_status_string(comet_status status) {
         return "driver too old for this library's CUDA runtime";
     case COMET_ERROR_DEVICE:
         return "a CUDA call, or earlier work on the device, failed";
+    case COMET_ERROR_IO:
+        return "a file could not be made, read or written";
+    case COMET_ERROR_DISK_FULL:
+        return "no space left for a file";
     }
     return "unknown status";
 }

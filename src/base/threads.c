@@ -26,6 +26,8 @@ struct comet_threads {
     int stop;
     void (*run)(void *, unsigned);
     void *context;
+    comet_team team; /* NULL: threads of its own */
+    void *team_context;
     worker workers[];
 };
 
@@ -79,7 +81,8 @@ static void pool_destroy(comet_threads *pool) {
     comet_memory_give(has_allocator ? &allocator : NULL, pool, bytes);
 }
 
-comet_status comet_threads_new(unsigned count, const comet_allocator *allocator, comet_threads **threads) {
+/* A pool in which nobody works yet. */
+static comet_status pool_new(unsigned count, const comet_allocator *allocator, comet_threads **threads) {
     if (!threads || count > 4096)
         return COMET_ERROR_ARGUMENT;
     if (count == 0) {
@@ -96,6 +99,16 @@ comet_status comet_threads_new(unsigned count, const comet_allocator *allocator,
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->posted, NULL);
     pthread_cond_init(&pool->finished, NULL);
+    *threads = pool;
+    return COMET_OK;
+}
+
+comet_status comet_threads_new(unsigned count, const comet_allocator *allocator, comet_threads **threads) {
+    comet_threads *pool;
+    comet_status status = pool_new(count, allocator, threads ? &pool : NULL);
+    if (status != COMET_OK)
+        return status;
+    count = pool->count;
     for (unsigned i = 1; i < count; i++) {
         pool->workers[i] = (worker){.pool = pool, .index = i};
         if (pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]) != 0) {
@@ -108,10 +121,21 @@ comet_status comet_threads_new(unsigned count, const comet_allocator *allocator,
     return COMET_OK;
 }
 
+comet_status comet_threads_borrow(unsigned count, comet_team team, void *team_context, const comet_allocator *allocator,
+                                  comet_threads **threads) {
+    comet_status status = pool_new(count, allocator, threads);
+    if (status == COMET_OK) {
+        (*threads)->team = team;
+        (*threads)->team_context = team_context;
+    }
+    return status;
+}
+
 void comet_threads_free(comet_threads *threads) {
     if (!threads)
         return;
-    stop_workers(threads, threads->count);
+    if (!threads->team)
+        stop_workers(threads, threads->count);
     pool_destroy(threads);
 }
 
@@ -126,6 +150,11 @@ void comet_parallel(comet_threads *threads, unsigned count, void (*run)(void *co
         return;
     }
     pthread_mutex_lock(&threads->turn);
+    if (threads->team) {
+        threads->team(threads->team_context, count, run, context);
+        pthread_mutex_unlock(&threads->turn);
+        return;
+    }
     pthread_mutex_lock(&threads->lock);
     threads->run = run;
     threads->context = context;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The dependency rule of CONTRIBUTING.md, checked on every #include line:
-#   base <- codec <- (control, store) <- train <- cmd
+#   base <- codec <- (control, store) <- train <- cmd; base <- data <- train
 # A file includes headers of its own layer, of lower layers and of include/comet; public headers include only public headers
 # and the C standard library; examples only what is public; CUDA only in codec/cuda, store/cuda, train/cuda and cmd/cuda.
 # usage: check_layers.sh [ROOT]
@@ -18,8 +18,9 @@ BEGIN {
     allowed["codec"] = " base codec "
     allowed["control"] = " base codec control "
     allowed["store"] = " base codec store "
-    allowed["train"] = " base codec control store train "
-    allowed["cmd"] = " base codec control store train cmd "
+    allowed["data"] = " base data "
+    allowed["train"] = " base codec control store data train "
+    allowed["cmd"] = " base codec control store data train cmd "
     standard = " assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h iso646.h limits.h locale.h math.h setjmp.h " \
                "signal.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h stdnoreturn.h " \
                "string.h tgmath.h threads.h time.h uchar.h wchar.h wctype.h "

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # What libcomet exports is what its headers declare with COMET_API, no more and no less, and every name starts with comet_.
 # In the static library, where internal functions are visible to the linker too, all of them do.
-# usage, from the repository's root: check_symbols.sh LIBCOMET LIBCOMET_INTERNAL [NM]
+# usage, from the repository's root: check_symbols.sh LIBCOMET LIBCOMET_INTERNAL NM [OTHER_STATIC_LIBRARY...]
 set -euo pipefail
 
 library=$1
 static=$2
-nm=${3:-nm}
+nm=$3
+shift 3
 failed=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -49,7 +50,7 @@ only() { # only MESSAGE FILE: prints the names, if there are any
 comm -13 "$work/declared" "$work/exported" >"$work/more"
 comm -23 "$work/declared" "$work/exported" >"$work/less"
 grep -v '^comet_' "$work/declared" >"$work/bare" || true
-"$nm" -g --defined-only "$static" | awk 'NF == 3 {print $3}' | sort -u |
+"$nm" -g --defined-only "$static" "$@" | awk 'NF == 3 {print $3}' | sort -u |
     grep -vE '^(comet_|__asan_|__odr_asan|__gcov|DW\.ref)' >"$work/bare_static" || true
 only "exported by $library but not declared with COMET_API:" "$work/more"
 only "declared with COMET_API but not exported by $library:" "$work/less"

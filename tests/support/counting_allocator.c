@@ -23,6 +23,7 @@ static void *allocate(void *context, size_t bytes) {
     memset(block + UNIT + bytes, GUARD, rounded - bytes + UNIT);
     a->live_blocks++;
     a->live_bytes += bytes;
+    a->peak_bytes = a->live_bytes > a->peak_bytes ? a->live_bytes : a->peak_bytes;
     return block + UNIT;
 }
 

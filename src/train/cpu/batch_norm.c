@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Batch norm, with the ReLU behind it if there is one. Forward reads its input twice (statistics, then the output), backward twice. A value
+ * is u = fma(scale, x, shift) with scale = 1 / sigma and shift = -mean / sigma, its output fma(gamma, u, beta). The ReLU is on where u lies on
+ * the right side of -beta / gamma: the same test in both directions, so that a mask need not be kept.
+ *
+ * Sums are formed in fp64, in blocks of rows that do not depend on the number of threads.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "train/cpu/bits.h"
+#include "train/cpu/kernels.h"
+#include "train/cpu/loop.h"
+#include "train/cpu/math.h"
+
+enum { NORM_BLOCKS = 32, NORM_ARRAYS = 10 };
+
+/* A channel's numbers, each an array over the channels. */
+typedef struct norm {
+    const comet_op_call *call;
+    int64_t rows, channels,
+        block;    /* rows in a block: a multiple of 8, so that masks of different blocks share no byte */
+    double *sums; /* [block][2][channels] */
+    float *scale, *shift, *gamma, *beta;
+    float *side, *edge;         /* on where side * u > edge; side is 1 or -1 */
+    float *by_g, *by_u, *plain; /* backward: dx = by_g * g + by_u * u + plain */
+    float *inverse;             /* 1 / sigma */
+} norm;
+
+static int64_t blocks_of(const norm *n) {
+    return (n->rows + n->block - 1) / n->block;
+}
+
+static size_t norm_scratch(const comet_op_call *call, int backward) {
+    (void)backward;
+    const size_t channels = (size_t)comet_value_shape(call->graph, call->node->output)->channels;
+    return channels * (NORM_BLOCKS * 2 * sizeof(double) + NORM_ARRAYS * sizeof(float));
+}
+
+static void edge_of(norm *n, int64_t c) {
+    const float gamma = n->gamma[c], beta = n->beta[c];
+    n->side[c] = gamma < 0 ? -1 : 1;
+    if (gamma == 0)
+        n->edge[c] = beta > 0 ? -INFINITY : INFINITY;
+    else
+        n->edge[c] = n->side[c] * (-beta / gamma);
+}
+
+static norm norm_of(const comet_op_call *call) {
+    const comet_shape *s = comet_value_shape(call->graph, call->node->output);
+    norm n = {.call = call, .channels = s->channels, .rows = (int64_t)s->height * s->width * call->batch};
+    n.block = ((n.rows + NORM_BLOCKS - 1) / NORM_BLOCKS + 7) / 8 * 8;
+    n.sums = call->scratch;
+    float *next = (float *)(n.sums + NORM_BLOCKS * 2 * n.channels);
+    float **arrays[NORM_ARRAYS] = {&n.scale, &n.shift, &n.gamma, &n.beta,  &n.side,
+                                   &n.edge,  &n.by_g,  &n.by_u,  &n.plain, &n.inverse};
+    for (int i = 0; i < NORM_ARRAYS; i++, next += n.channels)
+        *arrays[i] = next;
+    const size_t bytes = (size_t)n.channels * sizeof(float);
+    memcpy(n.gamma, comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT)->value, bytes);
+    memcpy(n.beta, comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)->value, bytes);
+    for (int64_t c = 0; c < n.channels; c++)
+        edge_of(&n, c);
+    return n;
+}
+
+COMET_INLINE int is_on(float u, float side, float edge) {
+    return !(side * u <= edge); /* NaN: on, so that it is seen */
+}
+
+/* ---- forward ---- */
+
+COMET_CLONES static void sum_block(const float *x, int64_t rows, int64_t channels, double *restrict sum,
+                                   double *restrict square) {
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        const float *a = x + r * channels, *b = a + channels, *d = b + channels, *e = d + channels;
+        for (int64_t c = 0; c < channels; c++) {
+            const double p = (double)a[c], q = (double)b[c], s = (double)d[c], t = (double)e[c];
+            sum[c] += (p + q) + (s + t);
+            square[c] += (p * p + q * q) + (s * s + t * t);
+        }
+    }
+    for (; r < rows; r++)
+        for (int64_t c = 0; c < channels; c++) {
+            const double p = (double)x[r * channels + c];
+            sum[c] += p;
+            square[c] += p * p;
+        }
+}
+
+/* Loops over blocks get first and end in rows. */
+static int64_t block_rows(const norm *n, int64_t row) {
+    return n->rows - row < n->block ? n->rows - row : n->block;
+}
+
+static void statistics_range(const void *context, int64_t first, int64_t end) {
+    const norm *n = context;
+    for (int64_t row = first; row < end; row += n->block) {
+        double *sums = n->sums + row / n->block * 2 * n->channels;
+        memset(sums, 0, (size_t)(2 * n->channels) * sizeof *sums);
+        sum_block(n->call->x[0] + row * n->channels, block_rows(n, row), n->channels, sums, sums + n->channels);
+    }
+}
+
+/* The blocks' sums, in their order. */
+static void total(const norm *n, int64_t c, double *first, double *second) {
+    *first = *second = 0;
+    for (int64_t b = 0; b < blocks_of(n); b++) {
+        *first += n->sums[b * 2 * n->channels + c];
+        *second += n->sums[(b * 2 + 1) * n->channels + c];
+    }
+}
+
+static void update(float *running, double value, double momentum) {
+    *running = (float)((1 - momentum) * (double)*running + momentum * value);
+}
+
+static void batch_statistics(norm *n) {
+    const comet_op_call *call = n->call;
+    float *mean = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_MEAN)->value;
+    float *var = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_VAR)->value;
+    float *side = call->side;
+    comet_loop(call->backend->threads, n->rows, n->block, statistics_range, n);
+    for (int64_t c = 0; c < n->channels; c++) {
+        double sum, square, count = (double)n->rows;
+        total(n, c, &sum, &square);
+        const double m = sum / count, v = fmax(square / count - m * m, 0) + 0 * square; /* NaN stays */
+        const double inverse = 1 / sqrt(v + (double)call->node->as.norm.epsilon);
+        n->scale[c] = (float)inverse;
+        n->shift[c] = (float)(-m * inverse);
+        update(&mean[c], m, (double)call->node->as.norm.momentum);
+        update(&var[c], n->rows > 1 ? v * (count / (count - 1)) : v, (double)call->node->as.norm.momentum);
+    }
+    if (side) {
+        memcpy(side, n->scale, (size_t)n->channels * sizeof *side);
+        memcpy(side + n->channels, n->shift, (size_t)n->channels * sizeof *side);
+    }
+}
+
+static void running_statistics(norm *n) {
+    const comet_op_call *call = n->call;
+    const float *mean = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_MEAN)->value;
+    const float *var = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_VAR)->value;
+    for (int64_t c = 0; c < n->channels; c++) {
+        const double inverse = 1 / sqrt((double)var[c] + (double)call->node->as.norm.epsilon);
+        n->scale[c] = (float)inverse;
+        n->shift[c] = (float)(-(double)mean[c] * inverse);
+    }
+}
+
+COMET_CLONES static void apply_rows(const norm *n, int64_t first, int64_t end) {
+    const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict gamma = n->gamma,
+                          *restrict beta = n->beta;
+    const float *restrict side = n->side, *restrict edge = n->edge;
+    const int64_t channels = n->channels;
+    for (int64_t r = first; r < end; r++) {
+        const float *x = n->call->x[0] + r * channels;
+        float *y = n->call->y + r * channels;
+        if (n->call->relu) {
+            COMET_EACH for (int64_t c = 0; c < channels; c++) {
+                const float u = fmaf(scale[c], x[c], shift[c]), v = fmaf(gamma[c], u, beta[c]);
+                y[c] = is_on(u, side[c], edge[c]) ? v : 0;
+            }
+        } else {
+            COMET_EACH for (int64_t c = 0; c < channels; c++) y[c] =
+                fmaf(gamma[c], fmaf(scale[c], x[c], shift[c]), beta[c]);
+        }
+    }
+}
+
+/* The mask is of the test, not of y > 0: a value next to the edge may round to 0. */
+static void mask_rows(const norm *n, const float *x, int64_t first, int64_t end) {
+    uint8_t *mask = n->call->mask;
+    memset(mask + first * n->channels / 8, 0, (size_t)((end - first) * n->channels + 7) / 8);
+    for (int64_t r = first; r < end; r++)
+        for (int64_t c = 0; c < n->channels; c++) {
+            const int64_t i = r * n->channels + c;
+            const int on = is_on(fmaf(n->scale[c], x[i], n->shift[c]), n->side[c], n->edge[c]);
+            mask[i / 8] = (uint8_t)(mask[i / 8] | on << i % 8);
+        }
+}
+
+static void apply_range(const void *context, int64_t first, int64_t end) {
+    const norm *n = context;
+    for (int64_t row = first; row < end; row += 8) {
+        const int64_t stop = row + 8 < end ? row + 8 : end;
+        if (n->call->mask && n->call->relu)
+            mask_rows(n, n->call->x[0], row, stop);
+        apply_rows(n, row, stop);
+    }
+}
+
+static comet_status norm_forward(const comet_op_call *call) {
+    norm n = norm_of(call);
+    if (call->training)
+        batch_statistics(&n);
+    else
+        running_statistics(&n);
+    comet_loop(call->backend->threads, n.rows, n.block, apply_range, &n);
+    return COMET_OK;
+}
+
+/* ---- backward ---- */
+
+/* Gradients behind the ReLU: dy where it is on. `how` is 0 (no ReLU), 1 (from u) or 2 (from the mask). */
+COMET_INLINE float behind(const norm *n, int how, int64_t i, int64_t c, float u) {
+    const float dy = n->call->dy[i];
+    if (how == 0)
+        return dy;
+    return (how == 1 ? is_on(u, n->side[c], n->edge[c]) : comet_bit(n->call->mask, i)) ? dy : 0;
+}
+
+COMET_INLINE void sum_gradients(const norm *n, int how, int64_t first, int64_t end, double *restrict sum,
+                                double *restrict product) {
+    const float *restrict scale = n->scale, *restrict shift = n->shift;
+    const float *x = n->call->x[0];
+    for (int64_t r = first; r < end; r++)
+        for (int64_t c = 0; c < n->channels; c++) {
+            const int64_t i = r * n->channels + c;
+            const float u = fmaf(scale[c], x[i], shift[c]), g = behind(n, how, i, c, u);
+            sum[c] += (double)g;
+            product[c] += (double)g * (double)u;
+        }
+}
+
+COMET_INLINE void write_gradients(const norm *n, int how, int64_t first, int64_t end) {
+    const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict by_g = n->by_g,
+                          *restrict by_u = n->by_u;
+    const float *restrict plain = n->plain;
+    const float *x = n->call->x[0];
+    for (int64_t r = first; r < end; r++) {
+        float *dx = n->call->dx[0];
+        COMET_EACH for (int64_t c = 0; c < n->channels; c++) {
+            const int64_t i = r * n->channels + c;
+            const float u = fmaf(scale[c], x[i], shift[c]), g = behind(n, how, i, c, u);
+            dx[i] = fmaf(by_g[c], g, fmaf(by_u[c], u, plain[c]));
+        }
+    }
+}
+
+static int how_of(const norm *n) {
+    return !n->call->relu ? 0 : n->call->mask ? 2 : 1;
+}
+
+COMET_CLONES static void sum_range(const void *context, int64_t first, int64_t end) {
+    const norm *n = context;
+    for (int64_t row = first; row < end; row += n->block) {
+        double *sums = n->sums + row / n->block * 2 * n->channels;
+        const int64_t stop = row + n->block < n->rows ? row + n->block : n->rows;
+        memset(sums, 0, (size_t)(2 * n->channels) * sizeof *sums);
+        if (how_of(n) == 0)
+            sum_gradients(n, 0, row, stop, sums, sums + n->channels);
+        else if (how_of(n) == 1)
+            sum_gradients(n, 1, row, stop, sums, sums + n->channels);
+        else
+            sum_gradients(n, 2, row, stop, sums, sums + n->channels);
+    }
+}
+
+COMET_CLONES static void write_range(const void *context, int64_t first, int64_t end) {
+    const norm *n = context;
+    if (how_of(n) == 0)
+        write_gradients(n, 0, first, end);
+    else if (how_of(n) == 1)
+        write_gradients(n, 1, first, end);
+    else
+        write_gradients(n, 2, first, end);
+}
+
+static void parameter_gradients(norm *n) {
+    const comet_op_call *call = n->call;
+    float *dgamma = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT)->gradient;
+    float *dbeta = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)->gradient;
+    for (int64_t c = 0; c < n->channels; c++) {
+        double sum, product, count = (double)n->rows;
+        total(n, c, &sum, &product);
+        dbeta[c] = (float)(call->accumulate ? (double)dbeta[c] + sum : sum);
+        dgamma[c] = (float)(call->accumulate ? (double)dgamma[c] + product : product);
+        const double by_g = (double)n->gamma[c] * (double)n->inverse[c];
+        n->by_g[c] = (float)by_g;
+        n->by_u[c] = (float)(-by_g * product / count);
+        n->plain[c] = (float)(-by_g * sum / count);
+    }
+}
+
+static comet_status norm_backward(const comet_op_call *call) {
+    norm n = norm_of(call);
+    const float *side = call->side;
+    for (int64_t c = 0; c < n.channels; c++) {
+        n.inverse[c] = side[c];
+        n.scale[c] = call->normalised ? 1 : side[c];
+        n.shift[c] = call->normalised ? 0 : side[n.channels + c];
+    }
+    comet_loop(call->backend->threads, n.rows, n.block, sum_range, &n);
+    parameter_gradients(&n);
+    if (call->dx[0])
+        comet_loop(call->backend->threads, n.rows, n.block, write_range, &n);
+    return COMET_OK;
+}
+
+const comet_op_kernel comet_cpu_batch_norm = {
+    .scratch = norm_scratch, .forward = norm_forward, .backward = norm_backward};
+
+/* ---- stored once ---- */
+
+typedef struct rebuilding {
+    int64_t channels;
+    const float *gamma, *beta;
+    float *y;
+    comet_rebuild what;
+} rebuilding;
+
+COMET_INLINE float edge_for(float gamma, float beta) {
+    return gamma == 0 ? (beta > 0 ? -INFINITY : INFINITY) : (gamma < 0 ? -1.0f : 1.0f) * (-beta / gamma);
+}
+
+COMET_CLONES static void rebuild_rows(const void *context, int64_t first, int64_t end) {
+    const rebuilding *b = context;
+    const float *restrict gamma = b->gamma, *restrict beta = b->beta;
+    for (int64_t r = first; r < end; r++) {
+        float *restrict y = b->y + r * b->channels;
+        if (b->what == COMET_REBUILD_RELU)
+            for (int64_t c = 0; c < b->channels; c++) {
+                const float u = y[c], v = fmaf(gamma[c], u, beta[c]);
+                y[c] = is_on(u, gamma[c] < 0 ? -1.0f : 1.0f, edge_for(gamma[c], beta[c])) ? v : 0;
+            }
+        else if (b->what == COMET_REBUILD_SILU)
+            for (int64_t c = 0; c < b->channels; c++) {
+                const float v = fmaf(gamma[c], y[c], beta[c]);
+                y[c] = v * comet_sigmoidf(v);
+            }
+        else
+            for (int64_t c = 0; c < b->channels; c++)
+                y[c] = fmaf(gamma[c], y[c], beta[c]);
+    }
+}
+
+void comet_cpu_rebuild(const comet_op_call *call, comet_rebuild what) {
+    const comet_shape *s = comet_value_shape(call->graph, call->node->output);
+    rebuilding b = {s->channels, comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT)->value,
+                    comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)->value, call->y, what};
+    if (what != COMET_REBUILD_NOTHING)
+        comet_loop(call->backend->threads, (int64_t)s->height * s->width * call->batch, 32, rebuild_rows, &b);
+}
+
+void comet_cpu_norm_grid(const comet_op_call *call, comet_codec_grid *grid) {
+    const int64_t channels = comet_value_shape(call->graph, call->node->output)->channels;
+    const float *gamma = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT)->value;
+    const float *beta = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)->value;
+    float *threshold = call->scratch;
+    for (int64_t c = 0; c < channels; c++) /* without a ReLU, or where it is on or off as a whole, there is none */
+        threshold[c] = call->relu && gamma[c] != 0 ? -beta[c] / gamma[c] : NAN;
+    const float *side = call->side;
+    *grid = (comet_codec_grid){channels, side, side + channels, threshold, gamma};
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A plan: from a graph, a batch and the forms wanted, everything about a step's memory before the first step runs. What is saved for
+ * backward and how, the life of every buffer, its place in one arena, and the peak.
+ *
+ * Times: forward of node i is at i, the loss at n, backward of node i at 2 n - i. A buffer lives from its first to its last time, both
+ * included; two that live at the same time do not overlap.
+ */
+#ifndef COMET_TRAIN_PLAN_H
+#define COMET_TRAIN_PLAN_H
+
+#include "comet/store.h"
+#include "train/backend.h"
+
+typedef struct comet_plan comet_plan;
+
+typedef enum comet_saved_kind {
+    COMET_SAVED_VALUE, /* a value, as it is or through the store */
+    COMET_SAVED_NORM,  /* a batch norm's normalised input: from it come its ReLU's or SiLU's output and mask, too */
+    COMET_SAVED_SIDE,  /* statistics of a batch norm, argmax of a max-pool: always kept */
+    COMET_SAVED_MASK   /* a bit for each value of a ReLU's output: always kept */
+} comet_saved_kind;
+
+/* How a saved tensor is held. COMET_FORM_KEEP without offload: in the arena, where it was made; else in the store. */
+typedef struct comet_form {
+    comet_store_form form;
+    int offload;
+    comet_codec_params codec;
+} comet_form;
+
+typedef struct comet_plan_entry {
+    char name[COMET_NAME_BYTES]; /* of the node that made it */
+    comet_saved_kind kind;
+    int node;          /* that node; -1: the network's input */
+    comet_value value; /* NORM: the batch norm's input */
+    int uses;          /* ops that need it, all aliases together */
+    int uses_conv;     /* of these, convolutions and linear layers: an error in it reaches their weights only */
+    int has_relu;      /* NORM: on the grid of this ReLU's threshold */
+    comet_shape shape; /* of a sample */
+    size_t raw_bytes;
+    size_t stored_bytes; /* what it takes: exact if it is kept, else an estimate, then the most seen */
+    int is_estimate;
+    comet_form form;
+    int saved_at, last_at; /* times */
+} comet_plan_entry;
+
+typedef struct comet_plan_options {
+    int batch;
+    int training;   /* 0: evaluation */
+    int accumulate; /* gradients of several batches will be added up */
+    /*
+     * Chooses entry->form (COMET_FORM_KEEP when called) of a VALUE or NORM entry. Of a NORM only COMET_CODEC_EB makes one; with
+     * any other form the batch norm's input is an ordinary value, of which it is asked again. NULL: everything is kept.
+     */
+    void (*choose)(void *context, comet_plan_entry *entry);
+    void *context;
+} comet_plan_options;
+
+typedef struct comet_plan_bytes {
+    size_t static_bytes; /* parameters and their gradients */
+    size_t arena_bytes;
+    size_t live_bytes;         /* the most that lives at one time: what an arena without gaps would take */
+    size_t saved_raw_bytes;    /* all entries as they are */
+    size_t saved_stored_bytes; /* and as they are held */
+    size_t peak_bytes;         /* static + arena + streams at the time when they are most */
+} comet_plan_bytes;
+
+/* `graph` and `backend` must outlive the plan. COMET_ERROR_UNSUPPORTED: the backend cannot run a node; the message names it. */
+comet_status comet_plan_new(comet_graph *graph, comet_backend *backend, const comet_plan_options *options,
+                            const comet_allocator *allocator, comet_plan **plan, comet_message *message);
+void comet_plan_free(comet_plan *plan);
+
+comet_plan_bytes comet_plan_get_bytes(const comet_plan *plan);
+int comet_plan_entries(const comet_plan *plan);
+const comet_plan_entry *comet_plan_get_entry(const comet_plan *plan, int index);
+
+/* A choice for `choose`: every VALUE and NORM as COMET_CODEC_EB at *(const double *)context times its root mean square. */
+void comet_plan_choose_eb(void *context, comet_plan_entry *entry);
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buffers of the backward pass: saved values that are loaded, gradients, and their sums. A gradient's buffer is held by the values whose
+ * gradient it is (both inputs of a sum share their output's); it may be written over when one value alone holds it.
+ */
+#include "train/plan_impl.h"
+
+/* ---- saved values ---- */
+
+static void add_load(comet_plan *p, int node, int entry, int buffer, comet_rebuild rebuild) {
+    if (!comet_plan_grow(p, (void **)&p->load_list, p->load_count, &p->load_room, sizeof *p->load_list))
+        return;
+    for (int i = 0; i < p->load_count; i++)
+        if (p->load_list[i].entry == entry)
+            p->load_list[i].is_last = 0;
+    p->load_list[p->load_count++] = (comet_plan_load){entry, buffer, rebuild, 1};
+    p->nodes[node].loads++;
+}
+
+/* The buffer in which a backward finds a value: where it was made if it is kept, else one that it is loaded into, once. */
+static int find_value(comet_plan *p, comet_value v, int node) {
+    v = comet_plan_root(p, v);
+    const int time = comet_plan_backward_time(p, node);
+    const int entry = p->value_norm[v] >= 0 ? p->value_norm[v] : p->value_entry[v];
+    if (p->value_norm[v] < 0 && comet_form_is_kept(&p->entries[entry].form))
+        return p->value_buffer[v];
+    if (p->value_loaded[v] < 0) {
+        p->value_loaded[v] = comet_plan_buffer(p, comet_plan_value_bytes(p, v), time, p->value_last_use[v]);
+        add_load(p, node, entry, p->value_loaded[v],
+                 p->value_norm[v] >= 0 ? (comet_rebuild)p->value_rebuild[v] : COMET_REBUILD_NOTHING);
+    }
+    return p->value_loaded[v];
+}
+
+static void find_needs(comet_plan *p, int i) {
+    const comet_node *node = &p->graph->nodes[i];
+    comet_plan_node *n = &p->nodes[i];
+    const unsigned traits = comet_op_traits(p->graph, node);
+    n->first_load = p->load_count;
+    if (n->normalised) {
+        const int time = comet_plan_backward_time(p, i);
+        n->needs_x[0] = comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[0]), time, time);
+        add_load(p, i, p->norm_entry[i], n->needs_x[0], COMET_REBUILD_NOTHING);
+    } else if (traits & COMET_NEEDS_X0)
+        n->needs_x[0] = find_value(p, node->input[0], i);
+    if (traits & COMET_NEEDS_X1)
+        n->needs_x[1] = find_value(p, node->input[1], i);
+    if ((traits & COMET_NEEDS_Y) || ((traits & COMET_NEEDS_SIGN) && n->mask < 0))
+        n->needs_y = find_value(p, node->output, i);
+}
+
+/* ---- gradients ---- */
+
+static void hold(comet_plan *p, comet_value v, int buffer) {
+    p->value_gradient[v] = buffer;
+    p->buffer_holds[buffer]++;
+}
+
+static void let_go(comet_plan *p, comet_value v) {
+    if (p->value_gradient[v] >= 0)
+        p->buffer_holds[p->value_gradient[v]]--;
+    p->value_gradient[v] = -1;
+}
+
+static void add_sum(comet_plan *p, int node, comet_plan_sum sum) {
+    if (!comet_plan_grow(p, (void **)&p->sum_list, p->sum_count, &p->sum_room, sizeof *p->sum_list))
+        return;
+    p->sum_list[p->sum_count++] = sum;
+    p->nodes[node].sums++;
+}
+
+/* One more part of a value's gradient, in `part`; who else holds that buffer has been counted. */
+static void contribute(comet_plan *p, int node, comet_value v, int part) {
+    const int time = comet_plan_backward_time(p, node), before = p->value_gradient[v];
+    if (before < 0) {
+        hold(p, v, part);
+        return;
+    }
+    int sum = part;
+    if (p->buffer_holds[part] > 0)
+        sum = p->buffer_holds[before] == 1 && before != part ? before
+                                                             : comet_plan_buffer(p, p->buffers[part].bytes, time, time);
+    if (sum < 0)
+        return;
+    comet_plan_touch(p, before, time);
+    comet_plan_touch(p, part, time);
+    add_sum(p, node,
+            (comet_plan_sum){sum, before, part, comet_shape_count(p->graph->values[v].shape) * p->options.batch});
+    let_go(p, v);
+    hold(p, v, sum);
+}
+
+/* The output's gradient is each input's: all share it. */
+static void pass_on(comet_plan *p, int i) {
+    const comet_node *node = &p->graph->nodes[i];
+    for (int k = 0; k < node->inputs; k++)
+        if (p->value_trained[node->input[k]])
+            contribute(p, i, node->input[k], p->nodes[i].dy);
+    let_go(p, p->nodes[i].output);
+}
+
+static void compute(comet_plan *p, int i) {
+    const comet_node *node = &p->graph->nodes[i];
+    comet_plan_node *n = &p->nodes[i];
+    const int time = comet_plan_backward_time(p, i);
+    const int alone = p->buffer_holds[n->dy] == 1;
+    for (int k = 0; k < node->inputs; k++) {
+        if (!p->value_trained[node->input[k]])
+            continue;
+        const int over = k == 0 && alone && (comet_op_traits(p->graph, node) & COMET_DX_OVER_DY);
+        n->dx[k] = over ? n->dy : comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[k]), time, time);
+        if (n->dx[k] < 0)
+            return;
+    }
+    let_go(p, n->output);
+    for (int k = 0; k < node->inputs; k++)
+        if (n->dx[k] >= 0)
+            contribute(p, i, node->input[k], n->dx[k]);
+}
+
+static void place_scratch(comet_plan *p, int i) {
+    const comet_op_kernel *kernel = p->backend->kernels[p->graph->nodes[i].kind];
+    comet_op_call call = comet_plan_call(p, i);
+    const size_t bytes = kernel->scratch ? kernel->scratch(&call, 1) : 0;
+    const int time = comet_plan_backward_time(p, i);
+    if (bytes)
+        p->nodes[i].scratch_backward = comet_plan_buffer(p, bytes, time, time);
+}
+
+/* Values that depend on parameters; of others no gradient is computed. */
+static void find_trained(comet_plan *p) {
+    for (int i = 0; i < p->n; i++) {
+        const comet_node *node = &p->graph->nodes[i];
+        p->value_trained[node->output] = node->parameter[COMET_PARAMETER_WEIGHT] >= 0;
+        for (int k = 0; k < node->inputs; k++)
+            p->value_trained[node->output] |= p->value_trained[node->input[k]];
+    }
+}
+
+void comet_plan_backward(comet_plan *p) {
+    find_trained(p);
+    p->dlogits = comet_plan_buffer(p, comet_plan_value_bytes(p, p->graph->output), p->n, p->n);
+    if (p->dlogits < 0)
+        return;
+    hold(p, p->graph->output, p->dlogits);
+    for (int i = p->n - 1; i >= 0 && p->status == COMET_OK; i--) {
+        comet_plan_node *n = &p->nodes[i];
+        n->first_load = p->load_count;
+        n->first_sum = p->sum_count;
+        if (n->skip || !p->value_trained[n->output])
+            continue;
+        n->dy = p->value_gradient[n->output];
+        comet_plan_touch(p, n->dy, comet_plan_backward_time(p, i));
+        if (comet_op_traits(p->graph, &p->graph->nodes[i]) & COMET_DX_IS_DY) {
+            pass_on(p, i);
+            continue;
+        }
+        find_needs(p, i);
+        compute(p, i);
+        place_scratch(p, i);
+    }
+}

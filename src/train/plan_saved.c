@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is saved. Each op's needs are collected by value, so that aliases are one entry (a ReLU's output is the next convolution's input
+ * and the ReLU's own mask); then each entry's form is chosen, and what follows from it: masks where a value comes back without its sign, nothing
+ * at all for what can be made from a batch norm's normalised input.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "train/plan_impl.h"
+
+/* A guess, until a step has shown the size. */
+static size_t guess(const comet_plan_entry *e) {
+    if (e->form.form == COMET_FORM_KEEP)
+        return e->raw_bytes;
+    switch (e->form.codec.codec) {
+    case COMET_CODEC_EB:
+        return e->raw_bytes / 8;
+    case COMET_CODEC_ZVC:
+        return e->raw_bytes * 3 / 4;
+    case COMET_CODEC_MASK:
+        return e->raw_bytes / 32;
+    case COMET_CODEC_POOL:
+        return e->raw_bytes / (size_t)(e->form.codec.pool_block * e->form.codec.pool_block);
+    case COMET_CODEC_GROUP:
+        return e->raw_bytes * (size_t)e->form.codec.group_bits / 32 + e->raw_bytes / 32;
+    case COMET_CODEC_DCT:
+        return e->raw_bytes / 8;
+    default:
+        return e->raw_bytes;
+    }
+}
+
+static comet_plan_entry entry_for(const comet_plan *p, comet_saved_kind kind, int node, comet_value v, size_t bytes) {
+    comet_plan_entry e = {.kind = kind, .node = node, .value = v, .raw_bytes = bytes, .stored_bytes = bytes};
+    e.shape = *comet_value_shape(p->graph, v);
+    e.form.codec = (comet_codec_params)COMET_CODEC_PARAMS_INIT;
+    snprintf(e.name, sizeof e.name, "%s", node < 0 ? "input" : p->graph->nodes[node].name);
+    e.saved_at = node < 0 ? 0 : node;
+    return e;
+}
+
+static int add_entry(comet_plan *p, const comet_plan_entry *e) {
+    if (!comet_plan_grow(p, (void **)&p->entries, p->entry_count, &p->entry_room, sizeof *p->entries))
+        return -1;
+    p->entries[p->entry_count] = *e;
+    p->entries[p->entry_count].is_estimate = !comet_form_is_kept(&e->form);
+    p->entries[p->entry_count].stored_bytes = guess(e);
+    return p->entry_count++;
+}
+
+static void ask(comet_plan *p, comet_plan_entry *e) {
+    e->form.form = COMET_FORM_KEEP;
+    e->form.offload = 0;
+    if (p->options.choose)
+        p->options.choose(p->options.context, e);
+}
+
+/* The node that computes a value: a fused ReLU's is its batch norm. */
+static int maker(const comet_plan *p, comet_value v) {
+    int node = p->graph->values[v].producer;
+    if (node >= 0 && p->nodes[node].skip)
+        return p->graph->values[p->graph->nodes[node].input[0]].producer;
+    return node;
+}
+
+/* ---- batch norms, stored once ---- */
+
+/* From u come the norm's own output, or that of the ReLU it computes, and that of a SiLU behind it. */
+static void mark_rebuildable(comet_plan *p, int node, int entry) {
+    const comet_value y = p->graph->nodes[node].output;
+    if (p->nodes[node].relu >= 0) {
+        p->value_norm[p->nodes[node].output] = entry;
+        p->value_rebuild[p->nodes[node].output] = COMET_REBUILD_RELU;
+        return;
+    }
+    p->value_norm[y] = entry;
+    p->value_rebuild[y] = COMET_REBUILD_NORM;
+    for (int i = node + 1; i < p->n; i++)
+        if (p->graph->nodes[i].kind == COMET_OP_SILU && p->graph->nodes[i].input[0] == y) {
+            p->value_norm[p->graph->nodes[i].output] = entry;
+            p->value_rebuild[p->graph->nodes[i].output] = COMET_REBUILD_SILU;
+        }
+}
+
+static void save_norms(comet_plan *p) {
+    for (int i = 0; i < p->n; i++) {
+        const comet_node *node = &p->graph->nodes[i];
+        if (node->kind != COMET_OP_BATCH_NORM)
+            continue;
+        comet_plan_entry e =
+            entry_for(p, COMET_SAVED_NORM, i, node->input[0], comet_plan_value_bytes(p, node->input[0]));
+        e.has_relu = p->nodes[i].relu >= 0;
+        e.uses = 1;
+        ask(p, &e);
+        if (e.form.form != COMET_FORM_CODEC || e.form.codec.codec != COMET_CODEC_EB)
+            continue;
+        e.form.codec.keep_mask = 0; /* the grid does that */
+        e.last_at = comet_plan_backward_time(p, i);
+        p->norm_entry[i] = p->nodes[i].save_norm = add_entry(p, &e);
+        if (p->norm_entry[i] < 0)
+            return;
+        p->nodes[i].normalised = 1;
+        mark_rebuildable(p, i, p->norm_entry[i]);
+    }
+}
+
+/* ---- values ---- */
+
+/* A backward that needs a value: its entry comes into being with the first. */
+static void need(comet_plan *p, comet_value v, int node) {
+    v = comet_plan_root(p, v);
+    const int time = comet_plan_backward_time(p, node);
+    const int is_conv = p->graph->nodes[node].kind == COMET_OP_CONV || p->graph->nodes[node].kind == COMET_OP_LINEAR;
+    if (p->value_last_use[v] < time)
+        p->value_last_use[v] = time;
+    int entry = p->value_norm[v];
+    if (entry < 0)
+        entry = p->value_entry[v];
+    if (entry < 0) {
+        comet_plan_entry e = entry_for(p, COMET_SAVED_VALUE, maker(p, v), v, comet_plan_value_bytes(p, v));
+        entry = p->value_entry[v] = add_entry(p, &e);
+        if (entry < 0)
+            return;
+    }
+    comet_plan_entry *e = &p->entries[entry];
+    e->uses++;
+    e->uses_conv += is_conv;
+    if (e->last_at < time)
+        e->last_at = time;
+}
+
+static void need_values(comet_plan *p) {
+    for (int i = 0; i < p->n; i++) {
+        const comet_node *node = &p->graph->nodes[i];
+        const unsigned traits = comet_op_traits(p->graph, node);
+        if ((traits & COMET_NEEDS_X0) && p->norm_entry[i] < 0)
+            need(p, node->input[0], i);
+        if (traits & COMET_NEEDS_X1)
+            need(p, node->input[1], i);
+        if (traits & COMET_NEEDS_Y)
+            need(p, node->output, i);
+    }
+}
+
+/* A ReLU on its own takes the sign of its output where others need that anyway. */
+static int lone_relu(const comet_plan *p, int node) {
+    return p->graph->nodes[node].kind == COMET_OP_RELU && !p->nodes[node].skip;
+}
+
+static void choose_forms(comet_plan *p) {
+    for (int i = 0; i < p->entry_count; i++) {
+        comet_plan_entry *e = &p->entries[i];
+        if (e->kind != COMET_SAVED_VALUE)
+            continue;
+        e->has_relu = e->node >= 0 && lone_relu(p, e->node);
+        ask(p, e);
+        e->is_estimate = !comet_form_is_kept(&e->form);
+        e->stored_bytes = guess(e);
+    }
+}
+
+static void add_side(comet_plan *p, int node, comet_saved_kind kind, size_t bytes, int *buffer) {
+    const int last = comet_plan_backward_time(p, node);
+    comet_plan_entry e = entry_for(p, kind, node, p->nodes[node].output, bytes);
+    e.uses = 1;
+    e.last_at = last;
+    add_entry(p, &e);
+    *buffer = comet_plan_buffer(p, bytes, node, last);
+}
+
+/* 1: where the ReLU was on is known exactly without a mask. */
+static int knows_sign(const comet_plan *p, int node) {
+    const comet_node *op = &p->graph->nodes[node];
+    const int fused = p->nodes[node].relu >= 0;
+    if (fused && p->norm_entry[node] >= 0)
+        return 1;
+    const int entry = fused ? p->value_entry[comet_plan_root(p, op->input[0])] : p->value_entry[op->output];
+    if (entry < 0)
+        return 0;
+    return fused ? p->entries[entry].form.form == COMET_FORM_KEEP : comet_form_keeps_sign(&p->entries[entry]);
+}
+
+static void save_sides(comet_plan *p) {
+    for (int i = 0; i < p->n; i++) {
+        const size_t bytes = comet_op_side_bytes(p->graph, &p->graph->nodes[i], p->options.batch);
+        if (bytes)
+            add_side(p, i, COMET_SAVED_SIDE, bytes, &p->nodes[i].side);
+        if (!lone_relu(p, i) && p->nodes[i].relu < 0)
+            continue;
+        if (!knows_sign(p, i)) {
+            add_side(p, i, COMET_SAVED_MASK, (comet_plan_value_bytes(p, p->nodes[i].output) / sizeof(float) + 7) / 8,
+                     &p->nodes[i].mask);
+            continue;
+        }
+        if (lone_relu(p, i))
+            need(p, p->graph->nodes[i].output, i);
+    }
+}
+
+static void place_saves(comet_plan *p) {
+    for (int i = 0; i < p->entry_count; i++) {
+        const comet_plan_entry *e = &p->entries[i];
+        if (e->kind != COMET_SAVED_VALUE || comet_form_is_kept(&e->form))
+            continue;
+        if (e->node < 0)
+            p->input_save = i;
+        else
+            p->nodes[e->node].save = i;
+    }
+}
+
+void comet_plan_saved(comet_plan *p) {
+    save_norms(p);
+    need_values(p);
+    choose_forms(p);
+    save_sides(p);
+    place_saves(p);
+}

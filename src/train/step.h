@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One batch under a plan: forward, loss, backward, gradients into the graph's parameters; or an evaluation. All memory but the store's is
+ * taken when the step is made.
+ */
+#ifndef COMET_TRAIN_STEP_H
+#define COMET_TRAIN_STEP_H
+
+#include "train/plan.h"
+
+typedef struct comet_step comet_step;
+
+/*
+ * `memory`: at least the plan's arena_bytes, aligned to 64, so that plans that take turns (training and evaluation) share it; NULL: taken from
+ * the system. `store` may be NULL if everything is kept. The graph must have its memory, with gradients for training.
+ */
+comet_status comet_step_new(comet_plan *plan, comet_store *store, void *memory, size_t memory_bytes,
+                            const comet_allocator *allocator, comet_step **step, comet_message *message);
+void comet_step_free(comet_step *step);
+
+/* Where the batch goes, NHWC, before each run: its content is used up. */
+float *comet_step_input(comet_step *step);
+
+typedef struct comet_step_options {
+    const int32_t *labels; /* of the batch */
+    int count;             /* evaluation: how many samples count, of the batch; 0: all */
+    float smoothing;       /* of labels */
+    float gradient_scale;  /* 0 is 1; 1 / n when n batches are added up */
+    int accumulate;        /* gradients are added to what is there; the plan must allow it */
+    uint64_t seed, step;   /* of dropout and stochastic depth */
+} comet_step_options;
+
+typedef struct comet_step_result {
+    double loss;
+    int top1, top5;        /* samples */
+    uint64_t stored_bytes; /* by the store in this step, in all */
+} comet_step_result;
+
+/* Training: parameters' gradients and running statistics. Evaluation: the loss alone. */
+comet_status comet_step_run(comet_step *step, const comet_step_options *options, comet_step_result *result,
+                            comet_message *message);
+
+/* The logits of the last evaluation, until the next run. */
+const float *comet_step_logits(const comet_step *step);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Folders and files that the tests of src/data make: a temporary folder, IDX, CIFAR-10, JPEG and PNG files. */
+#ifndef TEST_DATA_FILES_H
+#define TEST_DATA_FILES_H
+
+#define _XOPEN_SOURCE 700 /* nftw, mkdtemp */
+#include "support/assert_ok.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jpeglib.h>
+#include <png.h>
+#include <zlib.h>
+
+#include "data/message.h"
+#include "support/rng.h"
+
+/* ---- folders ---- */
+
+static char temporary_folder[64];
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk) {
+    (void)status;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static inline int make_temporary_folder(void **state) {
+    (void)state;
+    snprintf(temporary_folder, sizeof temporary_folder, "/tmp/comet-data-XXXXXX");
+    return mkdtemp(temporary_folder) ? 0 : -1;
+}
+
+static inline int remove_temporary_folder(void **state) {
+    (void)state;
+    return nftw(temporary_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The path of `name` in the temporary folder; the result of one of the last 256 calls. */
+static inline const char *in_folder(const char *name) {
+    static char paths[256][512];
+    static int next;
+    char *path = paths[next++ % 256];
+    snprintf(path, sizeof paths[0], "%s/%s", temporary_folder, name);
+    return path;
+}
+
+/* And the folders in which it lies. */
+static inline const char *make_parents(const char *path) {
+    char copy[512];
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *c = copy + 1; *c; c++)
+        if (*c == '/') {
+            *c = '\0';
+            mkdir(copy, 0777);
+            *c = '/';
+        }
+    return path;
+}
+
+static inline const char *in_new_folder(const char *name) {
+    return make_parents(in_folder(name));
+}
+
+/* ---- plain files ---- */
+
+static inline void write_bytes(const char *path, const void *bytes, size_t count) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+static inline size_t read_bytes(const char *path, void *bytes, size_t capacity) {
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t count = fread(bytes, 1, capacity, file);
+    fclose(file);
+    return count;
+}
+
+static inline void cut_file(const char *path, double part) {
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(truncate(path, (off_t)((double)status.st_size * part)), 0);
+}
+
+/* An IDX file, with gzip if the name says so. `values` more or fewer than the extents say if the test wants that. */
+static inline void write_idx(const char *path, int ndim, const int *extents, const uint8_t *values, size_t count) {
+    uint8_t header[16] = {0, 0, 8, (uint8_t)ndim};
+    for (int d = 0; d < ndim; d++)
+        for (int b = 0; b < 4; b++)
+            header[4 + 4 * d + b] = (uint8_t)(extents[d] >> (24 - 8 * b));
+    int plain = strcmp(path + strlen(path) - 3, ".gz") != 0;
+    gzFile file = gzopen(path, plain ? "wbT" : "wb");
+    assert_non_null(file);
+    assert_int_equal(gzwrite(file, header, (unsigned)(4 + 4 * ndim)), 4 + 4 * ndim);
+    assert_int_equal(gzwrite(file, values, (unsigned)count), count);
+    assert_int_equal(gzclose(file), Z_OK);
+}
+
+/* ---- images ---- */
+
+/* A smooth image, which JPEG changes little; channels 1, 3 or 4. */
+static inline void paint(uint8_t *pixels, int height, int width, int channels, int seed) {
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++)
+            for (int c = 0; c < channels; c++)
+                pixels[(y * width + x) * channels + c] = (uint8_t)(40 + (x * (3 + c) + y * 2 + seed * 17) % 160);
+}
+
+typedef struct jpeg_form {
+    J_COLOR_SPACE colours; /* of the pixels */
+    int progressive;
+    int no_adobe_marker; /* CMYK as it is, not inverted by a marker's say */
+} jpeg_form;
+
+static inline void write_jpeg(const char *path, const uint8_t *pixels, int height, int width, jpeg_form form) {
+    struct jpeg_compress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    jpeg.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&jpeg);
+    jpeg_stdio_dest(&jpeg, file);
+    jpeg.image_width = (JDIMENSION)width;
+    jpeg.image_height = (JDIMENSION)height;
+    jpeg.input_components = form.colours == JCS_GRAYSCALE ? 1 : form.colours == JCS_CMYK ? 4 : 3;
+    jpeg.in_color_space = form.colours;
+    jpeg_set_defaults(&jpeg);
+    jpeg_set_quality(&jpeg, 98, TRUE);
+    if (form.progressive)
+        jpeg_simple_progression(&jpeg);
+    if (form.no_adobe_marker)
+        jpeg.write_Adobe_marker = FALSE;
+    jpeg_start_compress(&jpeg, TRUE);
+    while (jpeg.next_scanline < jpeg.image_height) {
+        JSAMPROW row =
+            (JSAMPROW)(uintptr_t)(pixels + (size_t)jpeg.next_scanline * (size_t)width * (size_t)jpeg.input_components);
+        jpeg_write_scanlines(&jpeg, &row, 1);
+    }
+    jpeg_finish_compress(&jpeg);
+    jpeg_destroy_compress(&jpeg);
+    fclose(file);
+}
+
+static const jpeg_form jpeg_grey = {JCS_GRAYSCALE, 0, 0}, jpeg_rgb = {JCS_RGB, 0, 0}, jpeg_cmyk = {JCS_CMYK, 0, 0};
+
+/* `colours` is one of PNG_COLOR_TYPE_*; rows hold what libpng packs: bytes, or two for 16 bits, high first. */
+static inline void write_png(const char *path, const uint8_t *pixels, int height, int width, int colours, int bits,
+                             int interlaced) {
+    static const int channels_of[] = {1, 0, 3, 1, 2, 0, 4};
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png_create_info_struct(png);
+    assert_int_equal(setjmp(png_jmpbuf(png)), 0);
+    png_init_io(png, file);
+    png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, bits, colours,
+                 interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
+    if (colours == PNG_COLOR_TYPE_PALETTE) {
+        png_color palette[256];
+        for (int i = 0; i < 256; i++)
+            palette[i] = (png_color){(png_byte)i, (png_byte)(255 - i), (png_byte)(i / 2)};
+        png_set_PLTE(png, info, palette, 256);
+    }
+    png_write_info(png, info);
+    int passes = png_set_interlace_handling(png);
+    size_t stride = (size_t)width * (size_t)channels_of[colours] * (size_t)bits / 8;
+    for (int pass = 0; pass < passes; pass++)
+        for (int y = 0; y < height; y++)
+            png_write_row(png, pixels + (size_t)y * stride);
+    png_write_end(png, info);
+    png_destroy_write_struct(&png, &info);
+    fclose(file);
+}
+
+/* Fails unless the call gave `expected` and a line that contains `part`. */
+#define assert_refused(call, expected, said, part)                                                                     \
+    do {                                                                                                               \
+        (said).text[0] = '\0';                                                                                         \
+        assert_status(call, expected);                                                                                 \
+        if (!strstr((said).text, part))                                                                                \
+            fail_msg("\"%s\" does not contain \"%s\"", (said).text, part);                                             \
+    } while (0)
+
+#endif
