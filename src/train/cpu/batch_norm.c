@@ -71,8 +71,8 @@ COMET_INLINE int is_on(float u, float side, float edge) {
 
 /* ---- forward ---- */
 
-COMET_CLONES static void sum_block(const float *x, int64_t rows, int64_t channels, double *restrict sum,
-                                   double *restrict square) {
+COMET_CLONES(sum_block, (const float *x, int64_t rows, int64_t channels, double *restrict sum, double *restrict square),
+             (x, rows, channels, sum, square)) {
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4) {
         const float *a = x + r * channels, *b = a + channels, *d = b + channels, *e = d + channels;
@@ -150,7 +150,7 @@ static void running_statistics(norm *n) {
     }
 }
 
-COMET_CLONES static void apply_rows(const norm *n, int64_t first, int64_t end) {
+COMET_CLONES(apply_rows, (const norm *n, int64_t first, int64_t end), (n, first, end)) {
     const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict gamma = n->gamma,
                           *restrict beta = n->beta;
     const float *restrict side = n->side, *restrict edge = n->edge;
@@ -244,7 +244,7 @@ static int how_of(const norm *n) {
     return !n->call->relu ? 0 : n->call->mask ? 2 : 1;
 }
 
-COMET_CLONES static void sum_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(sum_range) {
     const norm *n = context;
     for (int64_t row = first; row < end; row += n->block) {
         double *sums = n->sums + row / n->block * 2 * n->channels;
@@ -259,7 +259,7 @@ COMET_CLONES static void sum_range(const void *context, int64_t first, int64_t e
     }
 }
 
-COMET_CLONES static void write_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(write_range) {
     const norm *n = context;
     if (how_of(n) == 0)
         write_gradients(n, 0, first, end);
@@ -316,7 +316,7 @@ COMET_INLINE float edge_for(float gamma, float beta) {
     return gamma == 0 ? (beta > 0 ? -INFINITY : INFINITY) : (gamma < 0 ? -1.0f : 1.0f) * (-beta / gamma);
 }
 
-COMET_CLONES static void rebuild_rows(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(rebuild_rows) {
     const rebuilding *b = context;
     const float *restrict gamma = b->gamma, *restrict beta = b->beta;
     for (int64_t r = first; r < end; r++) {
