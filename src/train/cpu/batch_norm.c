@@ -76,7 +76,7 @@ COMET_CLONES(sum_block, (const float *x, int64_t rows, int64_t channels, double 
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4) {
         const float *a = x + r * channels, *b = a + channels, *d = b + channels, *e = d + channels;
-        for (int64_t c = 0; c < channels; c++) {
+        COMET_EACH for (int64_t c = 0; c < channels; c++) {
             const double p = (double)a[c], q = (double)b[c], s = (double)d[c], t = (double)e[c];
             sum[c] += (p + q) + (s + t);
             square[c] += (p * p + q * q) + (s * s + t * t);
@@ -204,38 +204,45 @@ static comet_status norm_forward(const comet_op_call *call) {
 
 /* ---- backward ---- */
 
-/* Gradients behind the ReLU: dy where it is on. `how` is 0 (no ReLU), 1 (from u) or 2 (from the mask). */
-COMET_INLINE float behind(const norm *n, int how, int64_t i, int64_t c, float u) {
-    const float dy = n->call->dy[i];
+/* Gradient g behind the ReLU: dy where it is on. `how` is 0 (no ReLU), 1 (from u) or 2 (from the mask). */
+COMET_INLINE float behind(int how, float dy, float u, float side, float edge, const uint8_t *mask, int64_t i) {
     if (how == 0)
         return dy;
-    return (how == 1 ? is_on(u, n->side[c], n->edge[c]) : comet_bit(n->call->mask, i)) ? dy : 0;
+    return (how == 1 ? is_on(u, side, edge) : comet_bit(mask, i)) ? dy : 0;
 }
 
 COMET_INLINE void sum_gradients(const norm *n, int how, int64_t first, int64_t end, double *restrict sum,
                                 double *restrict product) {
-    const float *restrict scale = n->scale, *restrict shift = n->shift;
-    const float *x = n->call->x[0];
-    for (int64_t r = first; r < end; r++)
-        for (int64_t c = 0; c < n->channels; c++) {
-            const int64_t i = r * n->channels + c;
-            const float u = fmaf(scale[c], x[i], shift[c]), g = behind(n, how, i, c, u);
+    const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict side = n->side;
+    const float *restrict edge = n->edge;
+    const uint8_t *mask = n->call->mask;
+    const int64_t channels = n->channels;
+    for (int64_t r = first; r < end; r++) {
+        const int64_t at = r * channels;
+        const float *restrict x = n->call->x[0] + at, *restrict dy = n->call->dy + at;
+        COMET_EACH for (int64_t c = 0; c < channels; c++) {
+            const float u = fmaf(scale[c], x[c], shift[c]);
+            const float g = behind(how, dy[c], u, side[c], edge[c], mask, at + c);
             sum[c] += (double)g;
             product[c] += (double)g * (double)u;
         }
+    }
 }
 
 COMET_INLINE void write_gradients(const norm *n, int how, int64_t first, int64_t end) {
-    const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict by_g = n->by_g,
-                          *restrict by_u = n->by_u;
-    const float *restrict plain = n->plain;
-    const float *x = n->call->x[0];
+    const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict side = n->side;
+    const float *restrict edge = n->edge, *restrict by_g = n->by_g, *restrict by_u = n->by_u,
+                          *restrict plain = n->plain;
+    const uint8_t *mask = n->call->mask;
+    const int64_t channels = n->channels;
     for (int64_t r = first; r < end; r++) {
-        float *dx = n->call->dx[0];
-        COMET_EACH for (int64_t c = 0; c < n->channels; c++) {
-            const int64_t i = r * n->channels + c;
-            const float u = fmaf(scale[c], x[i], shift[c]), g = behind(n, how, i, c, u);
-            dx[i] = fmaf(by_g[c], g, fmaf(by_u[c], u, plain[c]));
+        const int64_t at = r * channels;
+        const float *x = n->call->x[0] + at, *dy = n->call->dy + at;
+        float *dx = n->call->dx[0] + at;
+        COMET_EACH for (int64_t c = 0; c < channels; c++) {
+            const float u = fmaf(scale[c], x[c], shift[c]);
+            const float g = behind(how, dy[c], u, side[c], edge[c], mask, at + c);
+            dx[c] = fmaf(by_g[c], g, fmaf(by_u[c], u, plain[c]));
         }
     }
 }
