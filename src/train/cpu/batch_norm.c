@@ -208,7 +208,12 @@ static comet_status norm_forward(const comet_op_call *call) {
 COMET_INLINE float behind(int how, float dy, float u, float side, float edge, const uint8_t *mask, int64_t i) {
     if (how == 0)
         return dy;
-    return (how == 1 ? is_on(u, side, edge) : comet_bit(mask, i)) ? dy : 0;
+    const uint32_t on = (uint32_t)(how == 1 ? is_on(u, side, edge) : comet_bit(mask, i));
+    uint32_t bits; /* not a choice: the compiler would make a branch of it, and no vector code */
+    memcpy(&bits, &dy, sizeof bits);
+    bits &= -on;
+    memcpy(&dy, &bits, sizeof dy);
+    return dy;
 }
 
 COMET_INLINE void sum_gradients(const norm *n, int how, int64_t first, int64_t end, double *restrict sum,
