@@ -39,7 +39,7 @@ typedef struct comet_plan_entry {
     comet_shape shape; /* of a sample */
     size_t raw_bytes;
     size_t stored_bytes; /* what it takes: exact if it is kept, else an estimate, then the most seen */
-    int is_estimate;
+    int is_estimate;     /* of stored_bytes. 0: exact, 1: a guess, 2: the most that steps have shown */
     comet_form form;
     int saved_at, last_at; /* times */
 } comet_plan_entry;

@@ -187,10 +187,38 @@ static void test_memory(void **state) {
     }
 }
 
+/* Runs the workers one after the other, last first, and counts its calls. */
+static void backwards(void *team_context, unsigned count, void (*run)(void *context, unsigned worker), void *context) {
+    ++*(int *)team_context;
+    for (unsigned i = count; i-- > 0;)
+        run(context, i);
+}
+
+static void test_borrowed(void **state) {
+    (void)state;
+    comet_threads *threads = NULL;
+    int calls = 0;
+    assert_ok(comet_threads_borrow(5, backwards, &calls, NULL, &threads));
+    assert_int_equal(comet_threads_count(threads), 5);
+    check_one_each(threads, 5);
+    check_one_each(threads, 3);
+    assert_int_equal(calls, 2);
+    check_one_each(threads, 1); /* on the calling thread */
+    assert_int_equal(calls, 2);
+    comet_threads_free(threads);
+    assert_status(comet_threads_borrow(5000, backwards, &calls, NULL, &threads), COMET_ERROR_ARGUMENT);
+    assert_status(comet_threads_borrow(2, backwards, &calls, NULL, NULL), COMET_ERROR_ARGUMENT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts), cmocka_unit_test(test_refused), cmocka_unit_test(test_reuse),
-        cmocka_unit_test(test_shared), cmocka_unit_test(test_memory),  cmocka_unit_test(test_codec_shares_a_pool),
+        cmocka_unit_test(test_borrowed),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_reuse),
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_codec_shares_a_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ static void over_output(const comet_op_call *call, comet_loop_body body) {
 
 /* ---- ReLU ---- */
 
-COMET_CLONES static void relu_forward_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(relu_forward_range) {
     const comet_op_call *call = context;
     const float *x = call->x[0];
     float *y = call->y;
@@ -22,7 +22,7 @@ COMET_CLONES static void relu_forward_range(const void *context, int64_t first, 
         comet_bits_write(call->mask, y, first, end);
 }
 
-COMET_CLONES static void relu_backward_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(relu_backward_range) {
     const comet_op_call *call = context;
     const float *y = call->y, *dy = call->dy;
     const uint8_t *mask = call->mask;
@@ -49,14 +49,14 @@ const comet_op_kernel comet_cpu_relu = {.forward = relu_forward, .backward = rel
 
 /* ---- SiLU: x sigmoid(x) ---- */
 
-COMET_CLONES static void silu_forward_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(silu_forward_range) {
     const comet_op_call *call = context;
     const float *x = call->x[0];
     float *y = call->y;
     COMET_EACH for (int64_t i = first; i < end; i++) y[i] = x[i] * comet_sigmoidf(x[i]);
 }
 
-COMET_CLONES static void silu_backward_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(silu_backward_range) {
     const comet_op_call *call = context;
     const float *x = call->x[0], *dy = call->dy;
     float *dx = call->dx[0];
@@ -81,14 +81,14 @@ const comet_op_kernel comet_cpu_silu = {.forward = silu_forward, .backward = sil
 
 /* ---- sigmoid ---- */
 
-COMET_CLONES static void sigmoid_forward_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(sigmoid_forward_range) {
     const comet_op_call *call = context;
     const float *x = call->x[0];
     float *y = call->y;
     COMET_EACH for (int64_t i = first; i < end; i++) y[i] = comet_sigmoidf(x[i]);
 }
 
-COMET_CLONES static void sigmoid_backward_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(sigmoid_backward_range) {
     const comet_op_call *call = context;
     const float *y = call->y, *dy = call->dy;
     float *dx = call->dx[0];

@@ -10,7 +10,7 @@ typedef struct sum {
     const float *a, *b;
 } sum;
 
-COMET_CLONES static void add_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(add_range) {
     const sum s = *(const sum *)context;
     COMET_EACH for (int64_t i = first; i < end; i++) s.sum[i] = s.a[i] + s.b[i];
 }

@@ -65,19 +65,19 @@ COMET_INLINE void backward_items(const comet_pooling *p, int adaptive, int64_t f
     }
 }
 
-COMET_CLONES static void forward_fixed(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(forward_fixed) {
     forward_items(context, 0, first, end);
 }
 
-COMET_CLONES static void forward_adaptive(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(forward_adaptive) {
     forward_items(context, 1, first, end);
 }
 
-COMET_CLONES static void backward_fixed(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(backward_fixed) {
     backward_items(context, 0, first, end);
 }
 
-COMET_CLONES static void backward_adaptive(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(backward_adaptive) {
     backward_items(context, 1, first, end);
 }
 

@@ -71,12 +71,12 @@ COMET_INLINE int is_on(float u, float side, float edge) {
 
 /* ---- forward ---- */
 
-COMET_CLONES static void sum_block(const float *x, int64_t rows, int64_t channels, double *restrict sum,
-                                   double *restrict square) {
+COMET_CLONES(sum_block, (const float *x, int64_t rows, int64_t channels, double *restrict sum, double *restrict square),
+             (x, rows, channels, sum, square)) {
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4) {
         const float *a = x + r * channels, *b = a + channels, *d = b + channels, *e = d + channels;
-        for (int64_t c = 0; c < channels; c++) {
+        COMET_EACH for (int64_t c = 0; c < channels; c++) {
             const double p = (double)a[c], q = (double)b[c], s = (double)d[c], t = (double)e[c];
             sum[c] += (p + q) + (s + t);
             square[c] += (p * p + q * q) + (s * s + t * t);
@@ -150,7 +150,7 @@ static void running_statistics(norm *n) {
     }
 }
 
-COMET_CLONES static void apply_rows(const norm *n, int64_t first, int64_t end) {
+COMET_CLONES(apply_rows, (const norm *n, int64_t first, int64_t end), (n, first, end)) {
     const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict gamma = n->gamma,
                           *restrict beta = n->beta;
     const float *restrict side = n->side, *restrict edge = n->edge;
@@ -204,38 +204,50 @@ static comet_status norm_forward(const comet_op_call *call) {
 
 /* ---- backward ---- */
 
-/* Gradients behind the ReLU: dy where it is on. `how` is 0 (no ReLU), 1 (from u) or 2 (from the mask). */
-COMET_INLINE float behind(const norm *n, int how, int64_t i, int64_t c, float u) {
-    const float dy = n->call->dy[i];
+/* Gradient g behind the ReLU: dy where it is on. `how` is 0 (no ReLU), 1 (from u) or 2 (from the mask). */
+COMET_INLINE float behind(int how, float dy, float u, float side, float edge, const uint8_t *mask, int64_t i) {
     if (how == 0)
         return dy;
-    return (how == 1 ? is_on(u, n->side[c], n->edge[c]) : comet_bit(n->call->mask, i)) ? dy : 0;
+    const uint32_t on = (uint32_t)(how == 1 ? is_on(u, side, edge) : comet_bit(mask, i));
+    uint32_t bits; /* not a choice: the compiler would make a branch of it, and no vector code */
+    memcpy(&bits, &dy, sizeof bits);
+    bits &= -on;
+    memcpy(&dy, &bits, sizeof dy);
+    return dy;
 }
 
 COMET_INLINE void sum_gradients(const norm *n, int how, int64_t first, int64_t end, double *restrict sum,
                                 double *restrict product) {
-    const float *restrict scale = n->scale, *restrict shift = n->shift;
-    const float *x = n->call->x[0];
-    for (int64_t r = first; r < end; r++)
-        for (int64_t c = 0; c < n->channels; c++) {
-            const int64_t i = r * n->channels + c;
-            const float u = fmaf(scale[c], x[i], shift[c]), g = behind(n, how, i, c, u);
+    const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict side = n->side;
+    const float *restrict edge = n->edge;
+    const uint8_t *mask = n->call->mask;
+    const int64_t channels = n->channels;
+    for (int64_t r = first; r < end; r++) {
+        const int64_t at = r * channels;
+        const float *restrict x = n->call->x[0] + at, *restrict dy = n->call->dy + at;
+        COMET_EACH for (int64_t c = 0; c < channels; c++) {
+            const float u = fmaf(scale[c], x[c], shift[c]);
+            const float g = behind(how, dy[c], u, side[c], edge[c], mask, at + c);
             sum[c] += (double)g;
             product[c] += (double)g * (double)u;
         }
+    }
 }
 
 COMET_INLINE void write_gradients(const norm *n, int how, int64_t first, int64_t end) {
-    const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict by_g = n->by_g,
-                          *restrict by_u = n->by_u;
-    const float *restrict plain = n->plain;
-    const float *x = n->call->x[0];
+    const float *restrict scale = n->scale, *restrict shift = n->shift, *restrict side = n->side;
+    const float *restrict edge = n->edge, *restrict by_g = n->by_g, *restrict by_u = n->by_u,
+                          *restrict plain = n->plain;
+    const uint8_t *mask = n->call->mask;
+    const int64_t channels = n->channels;
     for (int64_t r = first; r < end; r++) {
-        float *dx = n->call->dx[0];
-        COMET_EACH for (int64_t c = 0; c < n->channels; c++) {
-            const int64_t i = r * n->channels + c;
-            const float u = fmaf(scale[c], x[i], shift[c]), g = behind(n, how, i, c, u);
-            dx[i] = fmaf(by_g[c], g, fmaf(by_u[c], u, plain[c]));
+        const int64_t at = r * channels;
+        const float *x = n->call->x[0] + at, *dy = n->call->dy + at;
+        float *dx = n->call->dx[0] + at;
+        COMET_EACH for (int64_t c = 0; c < channels; c++) {
+            const float u = fmaf(scale[c], x[c], shift[c]);
+            const float g = behind(how, dy[c], u, side[c], edge[c], mask, at + c);
+            dx[c] = fmaf(by_g[c], g, fmaf(by_u[c], u, plain[c]));
         }
     }
 }
@@ -244,7 +256,7 @@ static int how_of(const norm *n) {
     return !n->call->relu ? 0 : n->call->mask ? 2 : 1;
 }
 
-COMET_CLONES static void sum_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(sum_range) {
     const norm *n = context;
     for (int64_t row = first; row < end; row += n->block) {
         double *sums = n->sums + row / n->block * 2 * n->channels;
@@ -259,7 +271,7 @@ COMET_CLONES static void sum_range(const void *context, int64_t first, int64_t e
     }
 }
 
-COMET_CLONES static void write_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(write_range) {
     const norm *n = context;
     if (how_of(n) == 0)
         write_gradients(n, 0, first, end);
@@ -316,7 +328,7 @@ COMET_INLINE float edge_for(float gamma, float beta) {
     return gamma == 0 ? (beta > 0 ? -INFINITY : INFINITY) : (gamma < 0 ? -1.0f : 1.0f) * (-beta / gamma);
 }
 
-COMET_CLONES static void rebuild_rows(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(rebuild_rows) {
     const rebuilding *b = context;
     const float *restrict gamma = b->gamma, *restrict beta = b->beta;
     for (int64_t r = first; r < end; r++) {

@@ -38,7 +38,7 @@ COMET_INLINE void words(const comet_op_call *call, int64_t first, uint32_t c[4][
     comet_philox_many((uint32_t *const[4]){c[0], c[1], c[2], c[3]}, DROP_LANES, call->seed);
 }
 
-COMET_CLONES static void dropout_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(dropout_range) {
     const drop *d = context;
     for (int64_t block = first; block < end; block += DROP_GRAIN) {
         uint32_t c[4][DROP_LANES];

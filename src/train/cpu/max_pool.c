@@ -59,7 +59,7 @@ COMET_INLINE void greatest(const comet_pooling *p, int top, int left, const floa
 }
 
 /* Output rows: different threads write to different ones. */
-COMET_CLONES static void forward_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(forward_range) {
     const comet_pooling *p = context;
     const comet_pool2d *pool = &p->call->node->as.pool;
     const int bits = comet_op_argmax_bits(pool->kernel), channels = p->out->channels;

@@ -15,7 +15,7 @@ static strip strip_of(const comet_op_call *call) {
     return (strip){call, (int64_t)s->height * s->width, s->channels, (s->channels + SCALE_STRIP - 1) / SCALE_STRIP};
 }
 
-COMET_CLONES static void scale_forward_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(scale_forward_range) {
     const strip *s = context;
     const int64_t channels = s->channels, pixels = s->pixels;
     for (int64_t row = first; row < end; row++) {
@@ -32,7 +32,7 @@ static comet_status scale_forward(const comet_op_call *call) {
 }
 
 /* An item is a strip of a sample's channels: the factor's gradient is a sum over its pixels. */
-COMET_CLONES static void scale_backward_range(const void *context, int64_t first, int64_t end) {
+COMET_RANGE(scale_backward_range) {
     const strip *s = context;
     const comet_op_call *call = s->call;
     for (int64_t item = first; item < end; item++) {
