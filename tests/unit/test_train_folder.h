@@ -3,46 +3,9 @@
 #ifndef TEST_TRAIN_FOLDER_H
 #define TEST_TRAIN_FOLDER_H
 
-#define _XOPEN_SOURCE 700 /* nftw, mkdtemp */
-#include "support/assert_ok.h"
-
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "support/temporary_folder.h"
 
 #include "train/models/model.h"
-
-static char temporary_folder[64];
-
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk) {
-    (void)status;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-static inline int make_temporary_folder(void **state) {
-    (void)state;
-    snprintf(temporary_folder, sizeof temporary_folder, "/tmp/comet-train-XXXXXX");
-    return mkdtemp(temporary_folder) ? 0 : -1;
-}
-
-static inline int remove_temporary_folder(void **state) {
-    (void)state;
-    return nftw(temporary_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* The path of `name` in the temporary folder; the result of one of the last 16 calls. */
-static inline const char *in_folder(const char *name) {
-    static char paths[16][256];
-    static int next;
-    char *path = paths[next++ % 16];
-    snprintf(path, sizeof paths[0], "%s/%s", temporary_folder, name);
-    return path;
-}
 
 /* A network with memory, for gradients too, and first values. */
 static inline comet_graph *network(const char *name, int classes, uint64_t seed) {

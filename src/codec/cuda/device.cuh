@@ -34,7 +34,8 @@ static inline cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 
 
 // ---- threads ----
 
-// A thread's number in its block, kept in a register: compilers like to ask the hardware again at every use, which takes longer.
+// A thread's number in its block, asked for once: compilers like to ask the hardware again at every use, which takes longer. It is
+// a hint, and where registers are short they still do.
 __device__ __forceinline__ u32 thread_number() {
 #ifdef COMET_CUDA_EMULATION
     return threadIdx.x;

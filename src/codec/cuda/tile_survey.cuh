@@ -59,15 +59,6 @@ __device__ __forceinline__ double plus(double a, double b) {
     return __dadd_rn(a, b);
 }
 
-// Over the warp, pairs of lanes at distance 16, 8, 4, 2, 1. A sum of two does not depend on their order.
-template <class Number> __device__ __forceinline__ Number over_lanes(Number v, int from, int to) {
-#pragma unroll
-    for (int d = 16; d; d /= 2)
-        if (d <= from && d >= to)
-            v = plus(v, __shfl_xor_sync(ALL_LANES, v, d));
-    return v;
-}
-
 // Both sums over a warp at once: the lower half of the lanes gets that of |value|, the upper one that of the squares. Pairs of
 // lanes are added at distance 16, 8, 4, 2, 1, where reach says that they differ. Other work goes well between the steps, each of
 // which has to wait for the one before.
