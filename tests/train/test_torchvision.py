@@ -81,6 +81,7 @@ class Models(unittest.TestCase):
 
     def test_first_values(self):
         """Each parameter's mean and deviation, within what so many random values allow."""
+        torch.manual_seed(1)
         with tempfile.TemporaryDirectory() as folder:
             for name in ("resnet18", "efficientnet_b0", "alexnet"):
                 path = os.path.join(folder, "initial.safetensors")
@@ -94,8 +95,8 @@ class Models(unittest.TestCase):
                     slack = 7 / b.numel() ** 0.5
                     self.assertLess(abs(a.std() / b.std() - 1), slack, f"{name} {key}")
                     self.assertLess(abs(a.mean() - b.mean()) / b.std(), slack, f"{name} {key}")
-                    uniform = b.abs().max() < 1.8 * b.std()
-                    self.assertEqual(a.abs().max() < 1.8 * a.std(), uniform, f"{name} {key}")
+                    uniform = b.abs().max() < 2 * b.std()  # sqrt(3) deviations; of a normal's 100 values one is above 2
+                    self.assertEqual(a.abs().max() < 2 * a.std(), uniform, f"{name} {key}")
 
 
 class Weights(unittest.TestCase):

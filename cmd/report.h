@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A report that opens in any browser: one HTML file, pictures as SVG inside it, nothing loaded from elsewhere. Built section by section:
+ *
+ *     report_open(&r, "run.html", "resnet18 on cifar10", "eb at 0.3 beside none");
+ *     report_table(&r, "Results", columns, 5, rows, 2);
+ *     report_lines(&r, "Loss", "step", "loss", series, 2, REPORT_LOG_Y);
+ *     report_bars(&r, "Ratio per layer", "", bars, 20);
+ *     report_close(&r);          the file appears whole, or not at all
+ */
+#ifndef COMET_CMD_REPORT_H
+#define COMET_CMD_REPORT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+typedef struct report {
+    FILE *file;
+    const char *path;
+    char temporary[4096];
+    int figures;
+} report;
+
+typedef struct report_series {
+    const char *name;
+    const double *x, *y; /* y not finite: a gap */
+    size_t count;
+    int group; /* the same colour for the same group: seeds of a variant */
+} report_series;
+
+typedef struct report_bar {
+    const char *name; /* a layer, say */
+    double value;
+    double part;       /* of the value, drawn darker: stored of raw; 0: none */
+    const char *label; /* at its end; NULL: the value */
+} report_bar;
+
+enum { REPORT_LOG_Y = 1, REPORT_FROM_ZERO = 2, REPORT_AREA = 4 };
+
+/* DONE, or FAILED after a line on standard error. */
+int report_open(report *r, const char *path, const char *title, const char *subtitle);
+void report_text(report *r, const char *paragraph);
+void report_table(report *r, const char *title, const char *const *columns, int column_count, const char *const *cells,
+                  int row_count); /* cells: row by row; numbers are set to the right */
+void report_lines(report *r, const char *title, const char *x_axis, const char *y_axis, const report_series *series,
+                  size_t count, int flags);
+void report_bars(report *r, const char *title, const char *unit, const report_bar *bars, size_t count);
+int report_close(report *r);
+void report_abandon(report *r); /* instead of close: nothing is left behind */
+
+#endif

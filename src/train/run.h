@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A training run: epochs of a data set through a trainer, evaluation, checkpoints. Figures go to an observer as they arise; what is done with
+ * them (a progress line, a log, a report) is the observer's.
+ */
+#ifndef COMET_TRAIN_RUN_H
+#define COMET_TRAIN_RUN_H
+
+#include <signal.h>
+
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "train/schedule.h"
+#include "train/trainer.h"
+
+typedef enum comet_run_event_kind {
+    COMET_RUN_STARTED,    /* the trainer is made, weights are there, nothing has run */
+    COMET_RUN_STEP,       /* an update was made */
+    COMET_RUN_EVALUATED,  /* the evaluation split was gone through */
+    COMET_RUN_CHECKPOINT, /* one was written */
+    COMET_RUN_NOTE        /* a line for people: a broken image, a checkpoint that was damaged */
+} comet_run_event_kind;
+
+typedef struct comet_run_event {
+    comet_run_event_kind kind;
+    comet_trainer *trainer;
+    int64_t step, steps; /* updates done, and in all */
+    uint32_t epoch;      /* from 0 */
+    double learning_rate;
+    comet_trainer_result result;       /* STEP: means over its batches */
+    double step_ms, images_per_second; /* STEP: of this one, data included */
+    double loss, top1, top5;           /* EVALUATED: per cent */
+    int64_t samples;                   /* EVALUATED */
+    const char *text;                  /* NOTE; CHECKPOINT: its folder */
+} comet_run_event;
+
+typedef struct comet_run_options {
+    comet_trainer_options trainer; /* classes, normalisation, reserved_bytes: set from the data */
+    const comet_dataset *data;
+    comet_augment augment;
+    unsigned loader_threads;
+    int epochs;
+    int64_t steps; /* updates in all; 0: what the epochs make */
+    comet_schedule_kind schedule;
+    double rate;
+    double warmup_epochs;
+    int evaluate_every;                /* epochs; 0: at the end only */
+    int64_t evaluate_most;             /* images; 0: all */
+    const char *weights;               /* to start from, or NULL */
+    const char *weights_out;           /* where they go at the end, or NULL */
+    const char *folder;                /* of checkpoints; NULL: none are written */
+    int64_t checkpoint_every;          /* updates; 0: every epoch */
+    int resume;                        /* 1: go on from the folder's checkpoint if there is one */
+    const volatile sig_atomic_t *stop; /* not 0: write a checkpoint and return; NULL: never */
+    void (*observe)(void *context, const comet_run_event *event);
+    void *context;
+} comet_run_options;
+
+typedef struct comet_run_result {
+    int64_t step;            /* updates done */
+    int stopped;             /* 1: by *stop */
+    double train_loss;       /* mean of the last epoch, or of what was run of it */
+    double loss, top1, top5; /* of the last evaluation, per cent */
+    double ms_per_step;      /* median */
+    double images_per_second;
+    uint64_t saved_raw_bytes, saved_stored_bytes; /* a step's: means over the run */
+    comet_trainer_bytes bytes;
+} comet_run_result;
+
+comet_status comet_run(const comet_run_options *options, const comet_allocator *allocator, comet_run_result *result,
+                       comet_message *message);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A network being trained inside a memory budget: graph, plans, store, arena and optimiser in one. Bytes of images in, updates of weights
+ * out; where batches come from and what is done with the figures is the caller's (train/run.h).
+ */
+#ifndef COMET_TRAIN_TRAINER_H
+#define COMET_TRAIN_TRAINER_H
+
+#include "comet/store.h"
+#include "data/normalise.h"
+#include "train/backend.h"
+#include "train/forms.h"
+#include "train/metrics.h"
+#include "train/optimiser.h"
+#include "train/plan.h"
+
+typedef struct comet_trainer comet_trainer;
+
+typedef struct comet_trainer_options {
+    const char *model; /* train/models/model.h */
+    int classes, height, width, channels;
+    int batch;
+    const char *codec; /* train/forms.h; NULL: none */
+    double error_rel;
+    const char *forms; /* overrides, or NULL */
+    /*
+     * The most that weights, gradients, optimiser, activations and workspaces take together, with reserved_bytes for what the caller holds
+     * (data set, prefetch). 0: no limit. What does not fit is spilled (if there is a directory), then recomputed; if that is not enough,
+     * COMET_ERROR_CAPACITY with a line that says the least that would do.
+     */
+    size_t memory_bytes, reserved_bytes;
+    const char *spill_directory; /* NULL: none */
+    comet_optimiser optimiser;
+    int accumulate; /* batches for one update; 0 is 1 */
+    float smoothing;
+    uint64_t seed;                     /* first values, dropout */
+    unsigned threads;                  /* 0: one per core */
+    comet_normalisation normalisation; /* of the bytes given */
+} comet_trainer_options;
+
+comet_status comet_trainer_new(const comet_trainer_options *options, const comet_allocator *allocator,
+                               comet_trainer **trainer, comet_message *message);
+void comet_trainer_free(comet_trainer *trainer);
+
+typedef struct comet_trainer_result {
+    double loss; /* mean of the batch */
+    int top1, top5;
+    int updated;              /* 1: this batch completed an update */
+    uint64_t saved_raw_bytes; /* of this step: what was saved, as it is and as it was held, kept tensors included */
+    uint64_t saved_stored_bytes;
+    uint64_t spilled_bytes; /* of these, in the file */
+    double mean_momentum;   /* over all weights; 0 if there was no update */
+} comet_trainer_result;
+
+/* One batch of options.batch images, NHWC: forward, backward; then, if it is the last of `accumulate`, an update. */
+comet_status comet_trainer_train(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels,
+                                 double learning_rate, double momentum, comet_trainer_result *result,
+                                 comet_message *message);
+
+/* The first `count` of a batch (at most options.batch): added to `accuracy` and `loss`. */
+comet_status comet_trainer_evaluate(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels, int count,
+                                    comet_accuracy *accuracy, comet_mean *loss, comet_message *message);
+
+/* ---- what it is made of: for checkpoints, weights, tables ---- */
+
+comet_graph *comet_trainer_graph(comet_trainer *trainer);
+const comet_plan *comet_trainer_plan(const comet_trainer *trainer);
+comet_store *comet_trainer_store(comet_trainer *trainer);
+float *comet_trainer_optimiser_state(comet_trainer *trainer);
+int64_t *comet_trainer_updates(comet_trainer *trainer); /* done so far: set it when resuming */
+int64_t *comet_trainer_batches(comet_trainer *trainer); /* trained so far: set it when resuming */
+
+/* What a resumed run must know of sizes: bytes of no more than comet_trainer_estimates_bytes, for a checkpoint. */
+size_t comet_trainer_estimates_bytes(const comet_trainer *trainer);
+void comet_trainer_get_estimates(const comet_trainer *trainer, void *bytes);
+comet_status comet_trainer_set_estimates(comet_trainer *trainer, const void *data, size_t bytes,
+                                         comet_message *message);
+
+typedef struct comet_trainer_bytes {
+    size_t static_bytes;         /* weights, gradients, optimiser */
+    size_t planned_peak_bytes;   /* static + arena + streams, with the reserve for sizes that are estimates */
+    size_t allocated_peak_bytes; /* what was held at the worst moment so far */
+    size_t saved_raw_bytes, saved_stored_bytes; /* planned, of a step */
+} comet_trainer_bytes;
+
+comet_trainer_bytes comet_trainer_get_bytes(const comet_trainer *trainer);
+
+/* What the arena and the store hold, at each of the 2 n + 1 times of a step (train/plan.h), as planned: for a picture. */
+int comet_trainer_times(const comet_trainer *trainer);
+size_t comet_trainer_bytes_at(const comet_trainer *trainer, int time);
+
+/* ---- without training ---- */
+
+typedef struct comet_fit {
+    comet_trainer_bytes bytes;
+    size_t least_bytes; /* the smallest budget that would do for this batch, all forms of saving memory used */
+} comet_fit;
+
+/*
+ * What options would take, without weights or any large memory. `plan` (NULL: not wanted) is the caller's to free, with the graph in *graph and
+ * the backend in *backend. COMET_ERROR_CAPACITY, and least_bytes set, if it does not fit the budget.
+ */
+comet_status comet_trainer_fit(const comet_trainer_options *options, const comet_allocator *allocator, comet_fit *fit,
+                               comet_plan **plan, comet_graph **graph, comet_backend **backend, comet_message *message);
+
+/* The largest batch up to `most` that fits options->memory_bytes; 0: none does, and the message says the least that would do. */
+comet_status comet_trainer_largest_batch(const comet_trainer_options *options, int most,
+                                         const comet_allocator *allocator, int *batch, comet_message *message);
+
+#endif
