@@ -5,6 +5,7 @@
 set(COMET_HAVE_CUDA OFF)
 set(comet_minimum_nvcc 12.0)
 option(COMET_CUDA_LINEINFO "Keep the lines of kernels for profilers; triples the size of device code" OFF)
+option(COMET_CUDA_MACHINE_CODE "Machine code for COMET_CUDA_ARCHS; OFF: PTX alone, compiled in a third of the time" ON)
 set(COMET_CUDA_ARCHS "80;90" CACHE STRING
   "GPUs to make machine code for, as compute capabilities; later ones compile the newest one's PTX at start")
 
@@ -26,10 +27,15 @@ function(comet_cuda_obstacle result)
   endif()
 endfunction()
 
-# "80;90" becomes machine code for both and PTX of the newer.
+# "80;90" becomes machine code for both and PTX of the newer; without machine code, PTX of the older, which runs on both.
 function(comet_cuda_architectures result)
   set(archs ${COMET_CUDA_ARCHS})
   list(SORT archs COMPARE NATURAL)
+  if(NOT COMET_CUDA_MACHINE_CODE)
+    list(GET archs 0 oldest)
+    set(${result} "${oldest}-virtual" PARENT_SCOPE)
+    return()
+  endif()
   set(all ${archs})
   list(TRANSFORM all APPEND "-real")
   list(POP_BACK archs newest)

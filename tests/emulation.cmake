@@ -15,8 +15,12 @@ add_library(comet_emulated STATIC $<TARGET_OBJECTS:comet_objects>
 target_include_directories(comet_emulated BEFORE PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/emulation")
 target_compile_definitions(comet_emulated PUBLIC COMET_HAVE_CUDA=1 COMET_CUDA_EMULATION=1 COMET_CUDA_LEAST_ARCH=80)
 target_link_libraries(comet_emulated PUBLIC comet_build)
-# In every build: kernels have many variants, and compiling them harder takes longer than the tests gain.
-target_compile_options(comet_emulated PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O1;-Wno-maybe-uninitialized>")
+# Kernels have many variants: compiling them harder takes longer than the tests gain, most of all with the sanitizers' checks.
+set(comet_emulation_level -O1)
+if(COMET_SANITIZE)
+  set(comet_emulation_level -O0)
+endif()
+target_compile_options(comet_emulated PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${comet_emulation_level};-Wno-maybe-uninitialized>")
 
 comet_add_support(comet_test_support_emulated comet_emulated ${comet_support_sources})
 
