@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loss, gradients and weights after some steps against PyTorch in fp64: no further from it than twice PyTorch's own fp32.
 
-usage: test_train_torch.py TRAIN_DRIVER [MODEL ...]
+A value next to the threshold of a ReLU may come out on either side of it in any fp32 arithmetic, and then all gradients behind it
+jump. It happens to PyTorch as it does to us, but not in the same runs. So there are several runs, and what is compared is the mean of
+log(our distance / PyTorch's distance) over them: it must not be above log(2) by more than chance explains (one-sided t, 95 %).
+
+usage: test_train_torch.py TRAIN_DRIVER [--seeds N] [MODEL ...]
 Skipped (77), with the reason, where torchvision is not installed. On Debian: apt-get install python3-torch python3-torchvision
 """
 import copy
 import json
+import math
 import os
+import statistics
 import struct
 import subprocess
 import sys
@@ -27,6 +33,7 @@ from torch import nn
 
 DRIVER = None
 MODELS = []
+SEEDS = 3
 TYPES = {"F32": torch.float32, "F64": torch.float64}
 
 
@@ -71,8 +78,8 @@ class Small(nn.Module):
         return self.fc(nn.functional.avg_pool2d(self.third(x).relu(), 2).flatten(1))
 
 
-def network(name, classes, image):
-    torch.manual_seed(5)
+def network(name, classes, image, seed):
+    torch.manual_seed(seed)
     net = Small(classes, image) if name == "small" else getattr(torchvision.models, name)(num_classes=classes)
     for module in net.modules():
         if isinstance(module, nn.Dropout):
@@ -114,9 +121,26 @@ def distance(a, b):
     return sum(v * v for v in each.values()) ** 0.5, each
 
 
+def size(tensors):
+    return sum(v.double().norm().item() ** 2 for v in tensors.values()) ** 0.5
+
+
+# Of Student's t, by degrees of freedom: what it is below with a probability of 95 %.
+ONE_SIDED = {1: 6.31, 2: 2.92, 3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83}
+
+
+def above(logs, limit):
+    """Is the mean of logs above the limit by more than chance explains?"""
+    excess = statistics.mean(logs) - limit
+    if len(logs) == 1:
+        return excess > 0
+    return excess > ONE_SIDED[len(logs) - 1] * statistics.stdev(logs) / len(logs) ** 0.5
+
+
 class Torch(unittest.TestCase):
-    def compare(self, name, image, batch, classes=10, steps=10, rate=0.01, bound=-1, threads=2):
-        net = network(name, classes, image)
+    def run_all(self, name, image, batch, seed, classes, steps, rate, threads):
+        """The same run in our fp32, PyTorch's fp32 and its fp64."""
+        net = network(name, classes, image, seed)
         images, labels = torch.randn(batch, 3, image, image), torch.randint(0, classes, (batch,))
         with tempfile.TemporaryDirectory() as folder:
             before, after = os.path.join(folder, "in"), os.path.join(folder, "out")
@@ -124,7 +148,7 @@ class Torch(unittest.TestCase):
             tensors["batch.input"] = images.permute(0, 2, 3, 1)
             tensors["batch.labels"] = labels
             save(before, tensors)
-            subprocess.run([DRIVER, "run", name, str(classes), str(image), before, after, str(steps), str(rate), str(bound), str(threads)],
+            subprocess.run([DRIVER, "run", name, str(classes), str(image), before, after, str(steps), str(rate), "-1", str(threads)],
                            check=True)
             ours = load(after)
         exact = run_torch(copy.deepcopy(net).double(), images.double(), labels, steps, rate)
@@ -133,29 +157,51 @@ class Torch(unittest.TestCase):
                 {k[7:]: v for k, v in ours.items() if k.startswith("weight.")})
         self.assertEqual(sorted(mine[1]), sorted(exact[1]))
         self.assertEqual(sorted(mine[2]), sorted(exact[2]))
+        return mine, theirs, exact
+
+    def check_loss(self, name, mine, theirs, exact):
         for i, what in enumerate(["loss", "evaluation"]):
             error, allowed = abs(mine[0][i] - exact[0][i]), 2 * abs(theirs[0][i] - exact[0][i]) + 1e-6 * abs(exact[0][i])
             self.assertLessEqual(error, allowed, f"{name}: {what}")
+
+    def check_logs(self, name, what, pairs):
+        """pairs: of our distance and PyTorch's, for each seed."""
+        logs = [math.log(max(ours, 1e-30) / max(theirs, 1e-30)) for ours, theirs in pairs]
+        self.assertFalse(above(logs, math.log(2)), f"{name}: {what}: {pairs}")
+
+    def compare(self, name, image, batch, seeds, classes=10, steps=10, rate=0.01, threads=2):
+        totals, layers = {1: [], 2: []}, {1: {}, 2: {}}
+        for seed in seeds:
+            mine, theirs, exact = self.run_all(name, image, batch, seed, classes, steps, rate, threads)
+            self.check_loss(name, mine, theirs, exact)
+            for i in totals:
+                error, each = distance(mine[i], exact[i])
+                reference, reference_each = distance(theirs[i], exact[i])
+                totals[i].append((error / size(exact[i]), reference / size(exact[i])))
+                for k in each:  # what is null but for rounding counts by its absolute size
+                    null = 1e-6 * exact[i][k].norm().item() + 1e-7
+                    layers[i].setdefault(k, []).append((each[k] + null, reference_each[k] + null))
         for i, what in ((1, "gradients"), (2, f"weights after {steps} steps")):
-            error, each = distance(mine[i], exact[i])
-            reference, reference_each = distance(theirs[i], exact[i])
-            size = sum(v.norm().item() ** 2 for v in exact[i].values()) ** 0.5
-            print(f"{name} {image} px, batch {batch}: {what}: {error / size:.2e}, PyTorch fp32 {reference / size:.2e}")
-            self.assertLessEqual(error, 2 * reference, f"{name}: {what}")
-            worst = max(each, key=lambda k: each[k] / (2 * reference_each[k] + 1e-6 * exact[i][k].norm().item() + 1e-7))
-            self.assertLessEqual(each[worst], 3 * reference_each[worst] + 1e-6 * exact[i][worst].norm().item() + 1e-7, f"{name}: {what}: {worst}")
+            middle = [statistics.median(side) for side in zip(*totals[i])]
+            print(f"{name} {image} px, batch {batch}, {len(seeds)} seeds: {what}: median distance to fp64 {middle[0]:.1e}, PyTorch fp32 {middle[1]:.1e}",
+                  flush=True)
+            self.check_logs(name, what, totals[i])
+            for k, pairs in layers[i].items():
+                self.check_logs(name, f"{what}: {k}", pairs)
 
     def test_models(self):
         for name in MODELS or ["small"]:
             with self.subTest(name):
                 if name == "small":
-                    self.compare("small", 19, 6)
-                    self.compare("small", 32, 16, threads=1)
+                    self.compare("small", 19, 6, range(SEEDS))
+                    self.compare("small", 32, 16, range(SEEDS), threads=1)
                 else:
-                    self.compare(name, 64 if name != "alexnet" else 96, 8)
+                    self.compare(name, 64 if name != "alexnet" else 96, 8, range(SEEDS))
 
 
 if __name__ == "__main__":
     DRIVER, MODELS = sys.argv[1], sys.argv[2:]
+    if MODELS[:1] == ["--seeds"]:
+        SEEDS, MODELS = int(MODELS[1]), MODELS[2:]
     torch.set_num_threads(2)
     unittest.main(argv=sys.argv[:1], verbosity=1)
