@@ -206,16 +206,18 @@ static comet_op_call call_of(const comet_step *s, int i) {
     return call;
 }
 
-static comet_status save_after(comet_step *s, const comet_op_call *call, const comet_plan_node *n) {
-    comet_status status = COMET_OK;
-    if (n->save_norm >= 0) {
-        comet_codec_grid grid;
-        s->plan->backend->norm_grid(call, &grid);
-        status = save(s, n->save_norm, (void *)call->x[0], &grid);
-    }
-    if (status == COMET_OK && n->save >= 0)
-        status = save(s, n->save, call->y, NULL);
-    return status;
+/* A batch norm whose input is saved: between its statistics, which the grid needs, and its output, which may be written over the input. */
+static comet_status save_norm(comet_step *s, comet_op_call *call, int entry) {
+    const comet_op_kernel *kernel = s->plan->backend->kernels[call->node->kind];
+    comet_codec_grid grid;
+    comet_op_call statistics = *call;
+    statistics.y = NULL;
+    comet_status status = kernel->forward(&statistics);
+    if (status != COMET_OK)
+        return status;
+    s->plan->backend->norm_grid(call, &grid);
+    call->again = 1;
+    return save(s, entry, (void *)call->x[0], &grid);
 }
 
 static comet_status forward_node(comet_step *s, int i) {
@@ -227,8 +229,10 @@ static comet_status forward_node(comet_step *s, int i) {
     call.x[1] = at(s, n->x[1]);
     call.y = at(s, n->y);
     call.scratch = at(s, n->scratch_forward);
-    comet_status status = s->plan->backend->kernels[call.node->kind]->forward(&call);
-    return status == COMET_OK ? save_after(s, &call, n) : status;
+    comet_status status = n->save_norm >= 0 ? save_norm(s, &call, n->save_norm) : COMET_OK;
+    if (status == COMET_OK)
+        status = s->plan->backend->kernels[call.node->kind]->forward(&call);
+    return status == COMET_OK && n->save >= 0 ? save(s, n->save, call.y, NULL) : status;
 }
 
 static comet_status forward_again(comet_step *s, const comet_plan_load *l) {
