@@ -58,7 +58,7 @@ struct comet_plan {
     comet_plan_entry *entries;
     comet_plan_load *load_list;
     comet_plan_sum *sum_list;
-    int buffer_count, buffer_room, entry_count, entry_room, load_count, load_room, sum_count, sum_room;
+    int buffer_count, buffer_room, holds_room, entry_count, entry_room, load_count, load_room, sum_count, sum_room;
 
     /* By value. */
     int *value_buffer;    /* of the forward */

@@ -18,8 +18,9 @@ struct comet_step {
     comet_store_handle *handles;       /* by entry; 0: none */
     const comet_step_options *options; /* of the run */
     uint64_t stored_bytes;
-    int failed;  /* node whose op failed, -1 */
-    int refused; /* entry for which there was no room, -1 */
+    int failed;   /* node whose op failed, -1 */
+    int diverged; /* statistics are not finite */
+    int refused;  /* entry for which there was no room, -1 */
 };
 
 /* ---- memory ---- */
@@ -217,7 +218,9 @@ static comet_status save_norm(comet_step *s, comet_op_call *call, int entry) {
         return status;
     s->plan->backend->norm_grid(call, &grid);
     call->again = 1;
-    return save(s, entry, (void *)call->x[0], &grid);
+    status = save(s, entry, (void *)call->x[0], &grid);
+    s->diverged = status == COMET_ERROR_ARGUMENT; /* of a grid only scale and shift can be wrong: not finite */
+    return status;
 }
 
 static comet_status forward_node(comet_step *s, int i) {
@@ -346,6 +349,7 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
     s->options = options;
     s->stored_bytes = 0;
     s->failed = s->refused = -1;
+    s->diverged = 0;
     copy_running(s, 0);
     comet_status status = forward(s);
     if (status != COMET_OK)
@@ -360,6 +364,10 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
     result->stored_bytes = s->stored_bytes;
     result->refused_entry = s->refused;
     release_all(s);
+    if (s->diverged)
+        return comet_message_set(message, status,
+                                 "%s: values are not finite: training has diverged; a lower rate may help",
+                                 s->plan->graph->nodes[s->failed].name);
     if (status != COMET_OK)
         return comet_message_set(message, status, "%s: %s",
                                  s->failed < 0 ? "loss" : s->plan->graph->nodes[s->failed].name,
