@@ -15,7 +15,7 @@ struct comet_step {
     comet_store *store;
     char *arena;
     size_t own_bytes;                  /* of the arena, if it is ours */
-    comet_store_handle *handles;       /* by entry; 0: none */
+    comet_store_handle *handles;       /* by entry and part; 0: none */
     const comet_step_options *options; /* of the run */
     uint64_t stored_bytes;
     int failed;   /* node whose op failed, -1 */
@@ -47,6 +47,14 @@ static comet_status take_arena(comet_step *s, void *memory, size_t bytes, comet_
                                         "no memory for the activations: %zu bytes are needed", wanted);
 }
 
+static comet_store_handle *handle_of(const comet_step *s, int entry, int part) {
+    return &s->handles[entry * COMET_PLAN_PARTS + part];
+}
+
+static size_t handles_bytes(const comet_plan *p) {
+    return ((size_t)p->entry_count * COMET_PLAN_PARTS + 1) * sizeof(comet_store_handle);
+}
+
 static void give_arena(comet_step *s) {
     if (!s->own_bytes)
         return;
@@ -56,12 +64,17 @@ static void give_arena(comet_step *s) {
         comet_pages_give(s->arena, s->own_bytes);
 }
 
+static void release(comet_step *s, int entry) {
+    for (comet_store_handle *h = handle_of(s, entry, 0); h < handle_of(s, entry + 1, 0); h++) {
+        if (*h)
+            comet_store_release(s->store, *h);
+        *h = 0;
+    }
+}
+
 static void release_all(comet_step *s) {
     for (int i = 0; i < s->plan->entry_count; i++)
-        if (s->handles[i]) {
-            comet_store_release(s->store, s->handles[i]);
-            s->handles[i] = 0;
-        }
+        release(s, i);
 }
 
 void comet_step_free(comet_step *s) {
@@ -72,7 +85,7 @@ void comet_step_free(comet_step *s) {
     if (s->handles)
         release_all(s);
     give_arena(s);
-    comet_memory_give(allocator, s->handles, ((size_t)s->plan->entry_count + 1) * sizeof *s->handles);
+    comet_memory_give(allocator, s->handles, handles_bytes(s->plan));
     comet_memory_give(allocator, s, sizeof *s);
 }
 
@@ -102,10 +115,9 @@ comet_status comet_step_new(comet_plan *plan, comet_store *store, void *memory, 
         s->allocator_copy = *allocator;
         s->allocator = &s->allocator_copy;
     }
-    const size_t handles = ((size_t)plan->entry_count + 1) * sizeof *s->handles;
-    s->handles = comet_memory_take(allocator, handles);
+    s->handles = comet_memory_take(allocator, handles_bytes(plan));
     if (s->handles)
-        memset(s->handles, 0, handles);
+        memset(s->handles, 0, handles_bytes(plan));
     status = s->handles ? take_arena(s, memory, memory_bytes, message) : comet_message_memory(message);
     if (status != COMET_OK) {
         comet_step_free(s);
@@ -129,37 +141,58 @@ const float *comet_step_logits(const comet_step *s) {
 
 /* ---- the store ---- */
 
-static comet_tensor tensor_of(const comet_step *s, comet_value v, void *data) {
-    const comet_shape *shape = comet_value_shape(s->plan->graph, v);
+/* A part of an entry's samples. */
+static comet_tensor tensor_of(const comet_step *s, const comet_plan_entry *e, void *data, int samples) {
+    const comet_shape *shape = comet_value_shape(s->plan->graph, e->value);
     comet_tensor t;
     comet_tensor_init(&t, data, COMET_F32, COMET_NHWC, 4,
-                      (int64_t[]){s->plan->options.batch, shape->height, shape->width, shape->channels});
+                      (int64_t[]){samples, shape->height, shape->width, shape->channels});
     return t;
 }
 
 /* `grid` NULL: the values as they are. */
-static comet_status save(comet_step *s, int entry, void *data, const comet_codec_grid *grid) {
-    comet_plan_entry *e = &s->plan->entries[entry];
-    comet_tensor t = tensor_of(s, e->value, data);
+static comet_status save_part(comet_step *s, int entry, int part, float *data, const comet_codec_grid *grid,
+                              size_t *stored) {
+    const comet_plan_entry *e = &s->plan->entries[entry];
+    const comet_tensor t = tensor_of(s, e, data, s->plan->options.batch / e->parts);
     comet_codec_params codec = e->form.codec;
     codec.grid = grid;
-    codec.seed = s->options->seed ^ (s->options->step << 20) ^ (uint64_t)entry;
+    codec.seed = s->options->seed ^ (s->options->step << 20) ^ (uint64_t)(entry * COMET_PLAN_PARTS + part);
     comet_store_item item = COMET_STORE_ITEM_INIT;
     item.name = e->name;
     item.form = e->form.form;
     item.offload = e->form.offload;
     item.codec = e->form.form == COMET_FORM_CODEC ? &codec : NULL;
     comet_store_info info = {.size = sizeof info};
-    comet_status status = comet_store_save(s->store, &t, &item, &s->handles[entry], &info);
+    comet_status status = comet_store_save(s->store, &t, &item, handle_of(s, entry, part), &info);
+    if (status == COMET_OK)
+        *stored += (size_t)info.bytes.stored;
+    return status;
+}
+
+static comet_status save(comet_step *s, int entry, float *data, const comet_codec_grid *grid) {
+    comet_plan_entry *e = &s->plan->entries[entry];
+    const size_t values = e->raw_bytes / sizeof *data / (size_t)e->parts;
+    size_t stored = 0;
+    comet_status status = COMET_OK;
+    for (int part = 0; part < e->parts && status == COMET_OK; part++)
+        status = save_part(s, entry, part, data + (size_t)part * values, grid, &stored);
     if (status != COMET_OK) {
         s->refused = status == COMET_ERROR_CAPACITY ? entry : -1;
         return status;
     }
-    s->stored_bytes += info.bytes.stored;
-    if (e->is_estimate == 1 || e->stored_bytes < info.bytes.stored)
-        e->stored_bytes = (size_t)info.bytes.stored;
-    e->is_estimate = 2; /* seen */
+    s->stored_bytes += stored;
+    if (e->is_estimate == 1 || e->stored_bytes < stored)
+        e->stored_bytes = stored;
+    if (e->is_estimate)
+        e->is_estimate = 2; /* seen */
     return COMET_OK;
+}
+
+static comet_status load_part(const comet_step *s, int entry, int part, float *data) {
+    const comet_plan_entry *e = &s->plan->entries[entry];
+    const comet_tensor t = tensor_of(s, e, data, s->plan->options.batch / e->parts);
+    return comet_store_load(s->store, *handle_of(s, entry, part), &t);
 }
 
 /* The batch from its bytes; samples that do not count are zero. */
@@ -180,18 +213,31 @@ static comet_status load(comet_step *s, const comet_plan_load *l) {
         normalise(s, at(s, l->buffer));
         return COMET_OK;
     }
-    comet_tensor t = tensor_of(s, e->value, at(s, l->buffer));
-    comet_status status = comet_store_load(s->store, s->handles[l->entry], &t);
+    const size_t values = e->raw_bytes / sizeof(float) / (size_t)e->parts;
+    float *data = at(s, l->buffer);
+    comet_status status = COMET_OK;
+    for (int part = 0; part < e->parts && status == COMET_OK; part++)
+        status = load_part(s, l->entry, part, data + (size_t)part * values);
     if (status == COMET_OK && l->rebuild != COMET_REBUILD_NOTHING) {
         comet_op_call call = comet_plan_call(p, e->node);
-        call.y = t.data;
+        call.y = data;
         p->backend->rebuild(&call, l->rebuild);
     }
-    if (l->is_last) {
-        comet_store_release(s->store, s->handles[l->entry]);
-        s->handles[l->entry] = 0;
-    }
+    if (l->is_last)
+        release(s, l->entry);
     return status;
+}
+
+/* For a backward that takes an entry part by part. */
+typedef struct part_source {
+    const comet_step *step;
+    int entry;
+    float *data;
+} part_source;
+
+static comet_status fetch(void *context, int part) {
+    const part_source *f = context;
+    return load_part(f->step, f->entry, part, f->data);
 }
 
 /* ---- passes ---- */
@@ -249,9 +295,16 @@ static comet_status forward_again(comet_step *s, const comet_plan_load *l) {
     return s->plan->backend->kernels[call.node->kind]->forward(&call);
 }
 
-static comet_status run_backward(comet_step *s, int i) {
+static comet_status run_backward(comet_step *s, int i, const comet_plan_load *by_parts) {
     const comet_plan_node *n = &s->plan->nodes[i];
     comet_op_call call = call_of(s, i);
+    part_source source;
+    if (by_parts) {
+        source = (part_source){s, by_parts->entry, at(s, by_parts->buffer)};
+        call.parts = s->plan->entries[by_parts->entry].parts;
+        call.fetch = fetch;
+        call.fetch_context = &source;
+    }
     for (int k = 0; k < 2; k++) {
         call.x[k] = at(s, n->needs_x[k]);
         call.dx[k] = at(s, n->dx[k]);
@@ -267,15 +320,21 @@ static comet_status run_backward(comet_step *s, int i) {
 static comet_status backward_node(comet_step *s, int i) {
     const comet_plan *p = s->plan;
     const comet_plan_node *n = &p->nodes[i];
+    const comet_plan_load *by_parts = NULL;
     comet_status status = COMET_OK;
     if (n->dy < 0)
         return COMET_OK;
     for (int k = 0; k < n->loads && status == COMET_OK; k++) {
         const comet_plan_load *l = &p->load_list[n->first_load + k];
-        status = l->entry >= 0 ? load(s, l) : forward_again(s, l);
+        if (l->by_parts)
+            by_parts = l;
+        else
+            status = l->entry >= 0 ? load(s, l) : forward_again(s, l);
     }
     if (status == COMET_OK && !n->identity)
-        status = run_backward(s, i);
+        status = run_backward(s, i, by_parts);
+    if (by_parts && by_parts->is_last)
+        release(s, by_parts->entry);
     for (int k = 0; k < n->sums && status == COMET_OK; k++) {
         const comet_plan_sum *sum = &p->sum_list[n->first_sum + k];
         p->backend->add(p->backend, at(s, sum->sum), at(s, sum->a), at(s, sum->b), sum->count);
