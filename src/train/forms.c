@@ -258,6 +258,13 @@ void comet_forms_choose(void *forms, comet_plan_entry *entry) {
         entry->form.form = COMET_FORM_KEEP;
         return;
     }
+    if (w->codec.codec == COMET_CODEC_EB && entry->op == COMET_OP_SCALE) {
+        /* Channels times factors: both are there, the channels from the norm that they come from. A product is less than a stream. */
+        entry->form.form = COMET_FORM_RECOMPUTE;
+        entry->form.offload = 0;
+        entry->form.always = 1;
+        return;
+    }
     entry->form.codec = w->codec;
     /* A value of which a ReLU needs the sign keeps it, so that no mask is kept beside it. */
     entry->form.codec.keep_mask =

@@ -51,6 +51,7 @@ static int parts_of(const comet_plan *p, const comet_plan_entry *e) {
 static comet_plan_entry entry_for(const comet_plan *p, comet_saved_kind kind, int node, comet_value v, size_t bytes) {
     comet_plan_entry e = {
         .kind = kind, .node = node, .value = v, .raw_bytes = bytes, .stored_bytes = bytes, .parts = 1};
+    e.op = node < 0 ? COMET_OP_INPUT : p->graph->nodes[node].kind;
     e.shape = *comet_value_shape(p->graph, v);
     e.form.codec = (comet_codec_params)COMET_CODEC_PARAMS_INIT;
     snprintf(e.name, sizeof e.name, "%s", node < 0 ? "input" : p->graph->nodes[node].name);
@@ -94,7 +95,7 @@ static int add_entry(comet_plan *p, const comet_plan_entry *e) {
 
 static void ask(comet_plan *p, comet_plan_entry *e) {
     e->form.form = COMET_FORM_KEEP;
-    e->form.offload = 0;
+    e->form.offload = e->form.always = 0;
     e->form.bytes = e->node < 0 && p->options.input_bytes;
     if (p->options.choose)
         p->options.choose(p->options.context, e);
