@@ -25,10 +25,11 @@ typedef struct comet_op_call {
     int relu;       /* a batch norm: the ReLU behind it is part of it */
     int normalised; /* a batch norm's backward: x[0] is not its input but that normalised */
     int accumulate; /* backward: gradients of parameters are added to what is there */
+    int again;      /* a forward run once more: a batch norm takes its statistics from `side`, and moves none */
     void *state;    /* what `prepare` made */
 
     const float *x[2]; /* forward: the inputs; backward: those that it needs */
-    float *y;          /* forward: the output; backward: the same if it needs it */
+    float *y; /* forward: the output, NULL: a batch norm's statistics alone; backward: the output if it needs it */
     const float *dy;
     float *dx[2]; /* NULL: not wanted */
     void *side;   /* comet_op_side_bytes; NULL if nothing is kept */
@@ -36,6 +37,13 @@ typedef struct comet_op_call {
         mask; /* a bit for each value: was the ReLU on? Forward writes it, backward reads it; NULL: from y, or a norm's x */
     void *scratch;
     uint64_t seed, step; /* of what is random */
+    /*
+     * A batch norm's backward from its normalised input: 0, or in how many parts of samples that input comes, so that it need not be there as a
+     * whole. fetch puts one of them into x[0], which has room for one; it may be asked for any, any number of times.
+     */
+    int parts;
+    comet_status (*fetch)(void *context, int part);
+    void *fetch_context;
 } comet_op_call;
 
 typedef struct comet_op_kernel {

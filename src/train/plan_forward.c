@@ -22,8 +22,7 @@ static int is_pending(const comet_plan *p, int buffer, int time) {
 /* The input that the output may be written over, -1. Any of a sum's; else only the first. */
 static int reusable(const comet_plan *p, int i) {
     const comet_node *node = &p->graph->nodes[i];
-    if (!(comet_op_traits(p->graph, node) & COMET_Y_OVER_X) ||
-        p->norm_entry[i] >= 0) /* a norm's input is saved after it has run */
+    if (!(comet_op_traits(p->graph, node) & COMET_Y_OVER_X))
         return -1;
     for (int k = 0; k < (node->kind == COMET_OP_ADD ? 2 : 1); k++)
         if (!is_pending(p, p->nodes[i].x[k], i))
@@ -47,9 +46,7 @@ static void place_output(comet_plan *p, int i) {
 static void place_scratch(comet_plan *p, int i) {
     const comet_op_kernel *kernel = p->backend->kernels[p->graph->nodes[i].kind];
     comet_op_call call = comet_plan_call(p, i);
-    const size_t bytes = kernel->scratch ? kernel->scratch(&call, 0) : 0;
-    if (bytes)
-        p->nodes[i].scratch_forward = comet_plan_buffer(p, bytes, i, i);
+    p->nodes[i].scratch_forward = comet_plan_scratch(p, i, kernel->scratch ? kernel->scratch(&call, 0) : 0);
 }
 
 static void place_input(comet_plan *p) {
@@ -60,8 +57,18 @@ static void place_input(comet_plan *p) {
         comet_plan_touch(p, p->value_buffer[x], p->value_last_use[x]);
 }
 
+static void place_running(comet_plan *p) {
+    size_t bytes = 0;
+    for (int i = 0; i < p->graph->parameter_count; i++)
+        if (p->graph->parameters[i].kind >= COMET_RUNNING_MEAN)
+            bytes += (size_t)p->graph->parameters[i].count * sizeof(float);
+    if (bytes && p->options.training)
+        p->running = comet_plan_buffer(p, bytes, 0, p->n);
+}
+
 void comet_plan_forward(comet_plan *p) {
     place_input(p);
+    place_running(p);
     for (int i = 0; i < p->n && p->status == COMET_OK; i++) {
         comet_plan_node *n = &p->nodes[i];
         if (n->skip)

@@ -11,12 +11,20 @@ typedef struct comet_buffer {
     int first, last; /* times; first negative: never used */
 } comet_buffer;
 
-/* Before the backward of a node: an entry of the store into a buffer, and for a NORM what is made of it there. */
+/*
+ * Before the backward of a node: an entry into a buffer, and for a NORM what is made of it there; or the forward of a node once more, in the order
+ * in which one needs the other.
+ */
 typedef struct comet_plan_load {
-    int entry, buffer;
+    int entry; /* -1: a forward */
+    int buffer;
     comet_rebuild rebuild;
-    int is_last; /* then the entry is released */
+    int is_last;             /* then the entry is released */
+    int by_parts;            /* not before the backward but during it */
+    int node, x[2], scratch; /* of a forward */
 } comet_plan_load;
+
+enum { COMET_PLAN_PARTS = 4 };
 
 /* After the backward of a node: a sum of gradients. */
 typedef struct comet_plan_sum {
@@ -53,21 +61,26 @@ struct comet_plan {
     comet_plan_entry *entries;
     comet_plan_load *load_list;
     comet_plan_sum *sum_list;
-    int buffer_count, buffer_room, entry_count, entry_room, load_count, load_room, sum_count, sum_room;
+    int buffer_count, buffer_room, holds_room, entry_count, entry_room, load_count, load_room, sum_count, sum_room;
 
     /* By value. */
-    int *value_buffer;   /* of the forward */
-    int *value_entry;    /* VALUE entry, -1 */
-    int *value_norm;     /* NORM entry that it can be made from, -1 */
-    int *value_rebuild;  /* comet_rebuild */
-    int *value_last_use; /* the last backward that needs it, -1 */
-    int *value_loaded;   /* buffer of the backward, -1 */
-    int *value_gradient; /* buffer, -1 */
-    int *value_trained;  /* 1: depends on parameters */
-    int *norm_entry;     /* by node: the NORM entry of a batch norm, -1 */
-    int *buffer_holds;   /* by buffer: gradients that are in it */
-    int input_save;      /* entry of the network's input to save before the first node, -1 */
-    int dlogits;         /* buffer */
+    int *value_buffer;    /* of the forward */
+    int *value_entry;     /* VALUE entry, -1 */
+    int *value_norm;      /* NORM entry that it can be made from, -1 */
+    int *value_rebuild;   /* comet_rebuild */
+    int *value_last_use;  /* the last backward that needs it, -1 */
+    int *value_loaded;    /* buffer of the backward, -1 */
+    int *value_gradient;  /* buffer, -1 */
+    int *value_trained;   /* 1: depends on parameters */
+    int *value_exact;     /* 1: what a backward finds is what forward made, bit by bit */
+    int *norm_entry;      /* by node: the NORM entry of a batch norm, -1 */
+    int *buffer_holds;    /* by buffer: gradients that are in it */
+    int input_save;       /* entry of the network's input to save before the first node, -1 */
+    int last_scratch;     /* buffer, -1 */
+    int running;          /* buffer of running statistics as they were before the step: until all is saved, -1 */
+    int dlogits;          /* buffer */
+    int computes_again;   /* 1: some entry is */
+    size_t largest_bytes; /* of a value */
     size_t arena_bytes, live_bytes;
     comet_status status; /* of growing */
 };
@@ -90,6 +103,13 @@ size_t comet_plan_value_bytes(const comet_plan *p, comet_value v);
 /* 1: the entry's values come back with their sign: zeros as zeros, others as others. */
 int comet_form_keeps_sign(const comet_plan_entry *entry);
 int comet_form_is_kept(const comet_form *form); /* in the arena */
+int comet_form_is_exact(const comet_form *form);
+
+/* The node that computes a value: a fused ReLU's is its batch norm. */
+int comet_plan_maker(const comet_plan *p, comet_value v);
+
+/* Scratch for one time: what is run then takes turns in it. */
+int comet_plan_scratch(comet_plan *p, int time, size_t bytes);
 
 /* The parts, in their order. */
 void comet_plan_saved(comet_plan *p);
