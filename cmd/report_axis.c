@@ -55,6 +55,8 @@ static void add_tick(report_axis *axis, double value) {
 
 static void linear_ticks(report_axis *axis, int wanted, int snap) {
     axis->step = round_step((axis->high - axis->low) / wanted);
+    if (axis->whole && axis->step < 1)
+        axis->step = 1;
     double first = axis->low / axis->step, last = axis->high / axis->step;
     first = snap ? floor(first + 1e-6) : ceil(first - 1e-6);
     last = snap ? ceil(last - 1e-6) : floor(last + 1e-6);

@@ -46,6 +46,7 @@ typedef struct report_axis {
     double low, high; /* values at its ends */
     double from, to;  /* and their places in the drawing */
     int logarithmic;
+    int whole; /* no ticks between integers: epochs, steps */
     double ticks[REPORT_TICKS_MOST];
     int tick_count;
     double step; /* between ticks; 0 on a logarithmic axis */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which line is which: names at the lines' ends, or a legend above where there are too many. */
+/* Which line is which: names at the lines' ends, or a legend above where that does not do. */
 #include "report_labels.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static int is_first_of_group(const report_series *series, size_t index) {
     return 1;
 }
 
-void report_labels_find(report_labels *labels, const report_series *series, size_t count) {
+void report_labels_find(report_labels *labels, const report_series *series, size_t count, int flags) {
     *labels = (report_labels){0};
     int longest = 0;
     for (size_t i = 0; i < count; i++) {
@@ -28,12 +28,12 @@ void report_labels_find(report_labels *labels, const report_series *series, size
     }
     if (longest > REPORT_LABEL_CHARACTERS)
         longest = REPORT_LABEL_CHARACTERS;
-    if (labels->count > 1 && labels->count <= REPORT_LABELS_MOST)
+    if (labels->count > 1 && labels->count <= REPORT_LABELS_MOST && !(flags & REPORT_AREA))
         labels->width = LEAD + longest * CHARACTER_WIDTH;
 }
 
 void report_labels_legend(report *r, const report_labels *labels, const report_series *series, size_t count) {
-    if (labels->count <= REPORT_LABELS_MOST)
+    if (labels->count <= 1 || labels->width > 0)
         return;
     fputs("<ul class=\"legend\">\n", r->file);
     for (size_t i = 0; i < count; i++) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Figures of lines: axes, grid, the series, and their names. */
+#include <math.h>
+
 #include "report_labels.h"
 #include "report_path.h"
 
@@ -13,6 +15,7 @@ static void set_ranges(report_axis *x, report_axis *y, const report_series *seri
         for (size_t i = 0; i < series[s].count; i++)
             if (report_path_has(&series[s], i, x, y)) {
                 report_axis_include(x, series[s].x[i]);
+                x->whole &= series[s].x[i] == floor(series[s].x[i]);
                 report_axis_include(y, series[s].y[i]);
             }
     if (flags & REPORT_FROM_ZERO && !report_axis_is_empty(y))
@@ -100,7 +103,7 @@ static void draw_series(report *r, const report_series *s, const report_axis *x,
 
 void report_lines(report *r, const char *title, const char *x_axis, const char *y_axis, const report_series *series,
                   size_t count, int flags) {
-    report_axis x = {.low = 1, .high = 0}, y = {.low = 1, .high = 0, .logarithmic = flags & REPORT_LOG_Y};
+    report_axis x = {.low = 1, .high = 0, .whole = 1}, y = {.low = 1, .high = 0, .logarithmic = flags & REPORT_LOG_Y};
     report_labels labels;
     report_figure_open(r, title);
     set_ranges(&x, &y, series, count, flags);
@@ -111,7 +114,7 @@ void report_lines(report *r, const char *title, const char *x_axis, const char *
     }
     report_axis_finish(&x, 10, 0);
     report_axis_finish(&y, 6, 1);
-    report_labels_find(&labels, series, count);
+    report_labels_find(&labels, series, count, flags);
     report_labels_legend(r, &labels, series, count);
     x.from = LEFT;
     x.to = REPORT_WIDTH - RIGHT - labels.width;
