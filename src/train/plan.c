@@ -243,22 +243,45 @@ const comet_plan_entry *comet_plan_get_entry(const comet_plan *p, int index) {
     return index >= 0 && index < p->entry_count ? &p->entries[index] : NULL;
 }
 
-static int in_store(const comet_plan_entry *e) {
+int comet_plan_in_store(const comet_plan_entry *e) {
     return (e->kind == COMET_SAVED_VALUE || e->kind == COMET_SAVED_NORM) && !comet_form_is_kept(&e->form);
 }
 
-/* The most that streams take at one time; what goes to a file is not in memory. */
+void comet_plan_set_seen(comet_plan *p, int index, size_t bytes) {
+    p->entries[index].stored_bytes = bytes;
+    p->entries[index].is_estimate = 2;
+}
+
+int comet_plan_times(const comet_plan *p) {
+    return (p->options.training ? 2 : 1) * p->n + 1;
+}
+
+/* What goes to a file is not in memory. */
+static size_t stored_at(const comet_plan *p, int time) {
+    size_t bytes = 0;
+    for (int i = 0; i < p->entry_count; i++) {
+        const comet_plan_entry *e = &p->entries[i];
+        if (comet_plan_in_store(e) && !e->form.offload && e->saved_at <= time && time <= e->last_at)
+            bytes += e->stored_bytes;
+    }
+    return bytes;
+}
+
 static size_t most_stored(const comet_plan *p) {
     size_t most = 0;
-    for (int t = 0; t <= 2 * p->n; t++) {
-        size_t now = 0;
-        for (int i = 0; i < p->entry_count; i++)
-            if (in_store(&p->entries[i]) && !p->entries[i].form.offload && p->entries[i].saved_at <= t &&
-                t <= p->entries[i].last_at)
-                now += p->entries[i].stored_bytes;
+    for (int t = 0; t < comet_plan_times(p); t++) {
+        const size_t now = stored_at(p, t);
         most = now > most ? now : most;
     }
     return most;
+}
+
+size_t comet_plan_bytes_at(const comet_plan *p, int time) {
+    size_t bytes = stored_at(p, time);
+    for (int i = 0; i < p->buffer_count; i++)
+        if (p->buffers[i].first <= time && time <= p->buffers[i].last)
+            bytes += p->buffers[i].bytes;
+    return bytes;
 }
 
 comet_plan_bytes comet_plan_get_bytes(const comet_plan *p) {

@@ -74,6 +74,16 @@ comet_plan_bytes comet_plan_get_bytes(const comet_plan *plan);
 int comet_plan_entries(const comet_plan *plan);
 const comet_plan_entry *comet_plan_get_entry(const comet_plan *plan, int index);
 
+/* 1: it is in the store while it is saved, in memory or in the file; 0: in the arena. */
+int comet_plan_in_store(const comet_plan_entry *entry);
+
+/* What an entry whose size is an estimate took, from steps under another plan. */
+void comet_plan_set_seen(comet_plan *plan, int index, size_t bytes);
+
+/* The times of a step, 2 n + 1 (evaluation: n + 1), and what lives at one of them: buffers of the arena and streams. */
+int comet_plan_times(const comet_plan *plan);
+size_t comet_plan_bytes_at(const comet_plan *plan, int time);
+
 /* A choice for `choose`: every VALUE and NORM as COMET_CODEC_EB at *(const double *)context times its root mean square. */
 void comet_plan_choose_eb(void *context, comet_plan_entry *entry);
 

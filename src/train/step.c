@@ -282,6 +282,12 @@ static comet_status loss(comet_step *s, comet_step_result *result) {
     return status;
 }
 
+/* When all is saved and nothing loaded. */
+static uint64_t spilled(const comet_step *s) {
+    comet_store_stats stats = {.size = sizeof stats};
+    return s->store && comet_store_get_stats(s->store, &stats) == COMET_OK ? stats.live.spilled : 0;
+}
+
 comet_status comet_step_run(comet_step *s, const comet_step_options *options, comet_step_result *result,
                             comet_message *message) {
     if (!options || !options->labels || !result || (options->accumulate && !s->plan->options.accumulate))
@@ -293,6 +299,7 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
     comet_status status = forward(s);
     if (status == COMET_OK) {
         s->failed = -1;
+        result->spilled_bytes = spilled(s);
         status = loss(s, result);
     }
     if (status == COMET_OK && s->plan->options.training)

@@ -32,8 +32,9 @@ typedef struct comet_step_options {
 
 typedef struct comet_step_result {
     double loss;
-    int top1, top5;        /* samples */
-    uint64_t stored_bytes; /* by the store in this step, in all */
+    int top1, top5;         /* samples */
+    uint64_t stored_bytes;  /* by the store in this step, in all */
+    uint64_t spilled_bytes; /* of these, in the file when all was saved */
 } comet_step_result;
 
 /* Training: parameters' gradients and running statistics. Evaluation: the loss alone. */

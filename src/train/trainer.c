@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A trainer's memory, and what it is made of. Batches are in trainer_train.c. */
+#include "train/trainer.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/pages.h"
+#include "train/models/model.h"
+#include "train/trainer_impl.h"
+
+/* ---- making one ---- */
+
+static comet_status first_values(comet_trainer *t, comet_message *message) {
+    comet_graph *g = t->parts.graph;
+    const comet_model *model;
+    comet_status status = comet_model_find(t->options.model, &model, message);
+    if (status != COMET_OK)
+        return status;
+    status = comet_graph_allocate(g, 1);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "no memory for the weights: %zu bytes are needed",
+                                 comet_graph_static_bytes(g, 1));
+    comet_initialise(model->initialisation, t->options.seed, comet_graph_parameter(g, 0), comet_graph_parameters(g),
+                     t->parts.backend->threads);
+    return COMET_OK;
+}
+
+static comet_status take_state(comet_trainer *t, comet_message *message) {
+    comet_graph *g = t->parts.graph;
+    const int count = comet_graph_parameters(g);
+    t->state_bytes = comet_optimiser_bytes(&t->options.optimiser, comet_graph_parameter(g, 0), count);
+    t->state = comet_memory_take(t->allocator, t->state_bytes);
+    t->means = comet_memory_take(t->allocator, (size_t)count * sizeof *t->means);
+    if (!t->state || !t->means)
+        return comet_message_set(message, COMET_ERROR_MEMORY, "no memory for the optimiser: %zu bytes are needed",
+                                 t->state_bytes);
+    memset(t->state, 0, t->state_bytes);
+    return COMET_OK;
+}
+
+static comet_status make_store(comet_trainer *t, comet_message *message) {
+    comet_store_options o = COMET_STORE_OPTIONS_INIT;
+    o.spill_directory = t->options.spill_directory;
+    o.threads = t->parts.backend->threads;
+    o.allocator = t->allocator;
+    comet_status status = comet_store_new(&o, &t->store);
+    if (status == COMET_ERROR_IO)
+        return comet_message_set(message, status, "no file can be made in %s: give another directory to spill to",
+                                 o.spill_directory);
+    return status == COMET_OK ? COMET_OK
+                              : comet_message_set(message, status, "the store: %s", comet_status_string(status));
+}
+
+static comet_status take_arena(comet_trainer *t, comet_message *message) {
+    t->arena_bytes = comet_trainer_parts_arena(&t->parts);
+    t->arena = t->allocator ? comet_memory_take(t->allocator, t->arena_bytes) : comet_pages_take(t->arena_bytes, 0);
+    return t->arena ? COMET_OK
+                    : comet_message_set(message, COMET_ERROR_MEMORY,
+                                        "no memory for the activations: %zu bytes are needed", t->arena_bytes);
+}
+
+static void give_arena(comet_trainer *t) {
+    if (t->allocator)
+        comet_memory_give(t->allocator, t->arena, t->arena_bytes);
+    else
+        comet_pages_give(t->arena, t->arena_bytes);
+    t->arena = NULL;
+}
+
+static comet_status make_steps(comet_trainer *t, comet_message *message) {
+    comet_status status =
+        comet_step_new(t->parts.plan, t->store, t->arena, t->arena_bytes, t->allocator, &t->step, message);
+    if (status == COMET_OK)
+        status =
+            comet_step_new(t->parts.evaluation, NULL, t->arena, t->arena_bytes, t->allocator, &t->evaluation, message);
+    return status;
+}
+
+static comet_status make(comet_trainer *t, comet_message *message) {
+    comet_status status = comet_trainer_parts_new(&t->options, t->allocator, &t->parts, message);
+    if (status == COMET_OK)
+        status = first_values(t, message);
+    if (status == COMET_OK)
+        status = take_state(t, message);
+    if (status == COMET_OK)
+        status = comet_trainer_seen_new(t, message);
+    if (status == COMET_OK)
+        status = make_store(t, message);
+    if (status == COMET_OK)
+        status = take_arena(t, message);
+    return status == COMET_OK ? make_steps(t, message) : status;
+}
+
+comet_status comet_trainer_new(const comet_trainer_options *options, const comet_allocator *allocator,
+                               comet_trainer **trainer, comet_message *message) {
+    if (!options || !trainer)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "a trainer needs options");
+    comet_trainer *t = comet_memory_take(allocator, sizeof *t);
+    if (!t)
+        return comet_message_memory(message);
+    memset(t, 0, sizeof *t);
+    if (allocator) {
+        t->allocator_copy = *allocator;
+        t->allocator = &t->allocator_copy;
+    }
+    t->options = *options;
+    if (t->options.accumulate == 0)
+        t->options.accumulate = 1;
+    comet_status status = make(t, message);
+    if (status != COMET_OK) {
+        comet_trainer_free(t);
+        return status;
+    }
+    *trainer = t;
+    return COMET_OK;
+}
+
+void comet_trainer_free(comet_trainer *t) {
+    if (!t)
+        return;
+    comet_allocator copy = t->allocator_copy;
+    const comet_allocator *allocator = t->allocator ? &copy : NULL;
+    comet_step_free(t->evaluation);
+    comet_step_free(t->step);
+    give_arena(t);
+    comet_store_free(t->store);
+    comet_trainer_seen_free(t);
+    if (t->means)
+        comet_memory_give(allocator, t->means, (size_t)comet_graph_parameters(t->parts.graph) * sizeof *t->means);
+    comet_memory_give(allocator, t->state, t->state_bytes);
+    comet_trainer_parts_free(&t->parts);
+    comet_memory_give(allocator, t, sizeof *t);
+}
+
+/* ---- what it is made of ---- */
+
+comet_graph *comet_trainer_graph(comet_trainer *t) {
+    return t->parts.graph;
+}
+
+const comet_plan *comet_trainer_plan(const comet_trainer *t) {
+    return t->parts.plan;
+}
+
+comet_store *comet_trainer_store(comet_trainer *t) {
+    return t->store;
+}
+
+float *comet_trainer_optimiser_state(comet_trainer *t) {
+    return t->state;
+}
+
+int64_t *comet_trainer_updates(comet_trainer *t) {
+    return &t->updates;
+}
+
+int64_t *comet_trainer_batches(comet_trainer *t) {
+    return &t->batches;
+}
+
+comet_trainer_bytes comet_trainer_get_bytes(const comet_trainer *t) {
+    comet_trainer_bytes b = comet_trainer_parts_bytes(&t->parts);
+    comet_store_stats stats = {.size = sizeof stats};
+    (void)comet_store_get_stats(t->store, &stats); /* it fails for want of a store or a size alone */
+    b.allocated_peak_bytes = b.static_bytes + t->arena_bytes + (size_t)stats.peak_used_bytes;
+    return b;
+}
+
+int comet_trainer_times(const comet_trainer *t) {
+    return comet_plan_times(t->parts.plan);
+}
+
+size_t comet_trainer_bytes_at(const comet_trainer *t, int time) {
+    return comet_plan_bytes_at(t->parts.plan, time);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A trainer's parts that need no large memory: the network, the backend, the plans. */
+#include <string.h>
+
+#include "base/pages.h"
+#include "train/models/model.h"
+#include "train/trainer_impl.h"
+
+static comet_status check(const comet_trainer_options *o, comet_message *message) {
+    if (!o || !o->model)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "a trainer needs a model");
+    if (o->batch < 1)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "a batch of %d is not possible: at least 1", o->batch);
+    if (o->accumulate < 0)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "%d batches for an update are not possible",
+                                 o->accumulate);
+    if (!(o->smoothing >= 0 && o->smoothing < 1))
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "labels can be smoothed by 0 to below 1, not by %g",
+                                 (double)o->smoothing);
+    return comet_optimiser_check(&o->optimiser, message);
+}
+
+static comet_status make_graph(const comet_trainer_options *o, const comet_allocator *allocator,
+                               comet_trainer_parts *parts, comet_message *message) {
+    comet_status status = comet_graph_new(allocator, &parts->graph);
+    if (status != COMET_OK)
+        return comet_message_memory(message);
+    return comet_model_build(parts->graph, o->model, o->classes, o->height, o->width, o->channels, message);
+}
+
+static comet_status make_backend(const comet_trainer_options *o, const comet_allocator *allocator,
+                                 comet_trainer_parts *parts, comet_message *message) {
+    comet_status status = comet_backend_onednn_new(o->threads, allocator, &parts->backend);
+    return status == COMET_OK ? COMET_OK
+                              : comet_message_set(message, status, "oneDNN: %s", comet_status_string(status));
+}
+
+static comet_status make_forms(const comet_trainer_options *o, const comet_allocator *allocator,
+                               comet_trainer_parts *parts, comet_message *message) {
+    comet_status status = comet_forms_new(o->codec, o->error_rel, o->forms, allocator, &parts->forms, message);
+    if (status == COMET_OK)
+        status = comet_forms_check(parts->forms, parts->graph, message);
+    if (status == COMET_OK && comet_forms_offloads(parts->forms) && !o->spill_directory)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT,
+                                 "what is offloaded needs a directory for its file: give one to spill to");
+    return status;
+}
+
+static comet_status make_plans(const comet_trainer_options *o, const comet_allocator *allocator,
+                               comet_trainer_parts *parts, comet_message *message) {
+    const comet_plan_options training = {.batch = o->batch,
+                                         .training = 1,
+                                         .accumulate = o->accumulate > 1,
+                                         .choose = comet_forms_choose,
+                                         .context = parts->forms};
+    const comet_plan_options evaluation = {.batch = o->batch};
+    comet_status status = comet_plan_new(parts->graph, parts->backend, &training, allocator, &parts->plan, message);
+    if (status == COMET_OK)
+        status = comet_plan_new(parts->graph, parts->backend, &evaluation, allocator, &parts->evaluation, message);
+    return status;
+}
+
+comet_status comet_trainer_parts_new(const comet_trainer_options *options, const comet_allocator *allocator,
+                                     comet_trainer_parts *parts, comet_message *message) {
+    memset(parts, 0, sizeof *parts);
+    comet_status status = check(options, message);
+    if (status == COMET_OK)
+        status = make_graph(options, allocator, parts, message);
+    if (status == COMET_OK)
+        status = make_backend(options, allocator, parts, message);
+    if (status == COMET_OK)
+        status = make_forms(options, allocator, parts, message);
+    if (status == COMET_OK)
+        status = make_plans(options, allocator, parts, message);
+    if (status != COMET_OK) {
+        comet_trainer_parts_free(parts);
+        return status;
+    }
+    parts->static_bytes = comet_graph_static_bytes(parts->graph, 1) +
+                          comet_optimiser_bytes(&options->optimiser, comet_graph_parameter(parts->graph, 0),
+                                                comet_graph_parameters(parts->graph));
+    return COMET_OK;
+}
+
+void comet_trainer_parts_free(comet_trainer_parts *parts) {
+    comet_plan_free(parts->evaluation);
+    comet_plan_free(parts->plan);
+    comet_forms_free(parts->forms);
+    comet_backend_free(parts->backend);
+    comet_graph_free(parts->graph);
+    memset(parts, 0, sizeof *parts);
+}
+
+size_t comet_trainer_parts_arena(const comet_trainer_parts *parts) {
+    const size_t training = comet_plan_get_bytes(parts->plan).arena_bytes;
+    const size_t evaluation = comet_plan_get_bytes(parts->evaluation).arena_bytes;
+    return comet_pages_round(training > evaluation ? training : evaluation);
+}
+
+comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts) {
+    const comet_plan_bytes plan = comet_plan_get_bytes(parts->plan);
+    const size_t streams = plan.peak_bytes - plan.static_bytes - plan.arena_bytes;
+    return (comet_trainer_bytes){.static_bytes = parts->static_bytes,
+                                 .planned_peak_bytes = parts->static_bytes + comet_trainer_parts_arena(parts) + streams,
+                                 .saved_raw_bytes = plan.saved_raw_bytes,
+                                 .saved_stored_bytes = plan.saved_stored_bytes};
+}
