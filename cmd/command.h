@@ -11,6 +11,7 @@ int command_compress(int argc, char **argv);
 int command_decompress(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_train(int argc, char **argv);
 int command_demo(int argc, char **argv);
 
 #endif

@@ -86,22 +86,22 @@ int train_fail(comet_status status, const comet_message *message) {
 /* ---- reading ---- */
 
 /* *value is left alone where there is no text. */
-static int read_count(const char *option, const char *text, int64_t low, int64_t high, int64_t *value) {
-    return text ? parse_integer(option, text, low, high, value) : DONE;
+static int read_count(const char *name, const char *text, int64_t low, int64_t high, int64_t *value) {
+    return text ? parse_integer(name, text, low, high, value) : DONE;
 }
 
-static int read_int(const char *option, const char *text, int low, int high, int *value) {
+static int read_int(const char *name, const char *text, int low, int high, int *value) {
     int64_t number = *value;
-    int answer = read_count(option, text, low, high, &number);
+    int answer = read_count(name, text, low, high, &number);
     *value = (int)number;
     return answer;
 }
 
-static int read_number(const char *option, const char *text, double high, double *value) {
+static int read_number(const char *name, const char *text, double high, double *value) {
     if (!text)
         return DONE;
-    int answer = parse_number(option, text, value);
-    return answer == DONE && *value > high ? misuse("%s: %s is more than %g", option, text, high) : answer;
+    int answer = parse_number(name, text, value);
+    return answer == DONE && *value > high ? misuse("%s: %s is more than %g", name, text, high) : answer;
 }
 
 static int read_optimiser(const train_texts *t, comet_run_options *run) {
