@@ -12,6 +12,7 @@ int command_decompress(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_train(int argc, char **argv);
+int command_compare(int argc, char **argv);
 int command_demo(int argc, char **argv);
 
 #endif

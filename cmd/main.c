@@ -11,8 +11,10 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"train", command_train},     {"compress", command_compress}, {"decompress", command_decompress},
-    {"inspect", command_inspect}, {"bench", command_bench},       {"demo", command_demo},
+    {"train", command_train},       {"compare", command_compare},
+    {"compress", command_compress}, {"decompress", command_decompress},
+    {"inspect", command_inspect},   {"bench", command_bench},
+    {"demo", command_demo},
 };
 
 static const char help[] =

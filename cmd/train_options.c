@@ -175,14 +175,18 @@ static int names_offload(const char *text) {
     return text && strstr(text, "offload") != NULL;
 }
 
+const char *train_default_spill(void) {
+    const char *temporary = getenv("TMPDIR");
+    return temporary && *temporary ? temporary : "/var/tmp";
+}
+
 /* A file is made as soon as there is a directory for it: none where nothing can want it. */
 static const char *spill_directory(const train_texts *t) {
-    const char *temporary = getenv("TMPDIR");
     if (t->spill)
         return strcmp(t->spill, "none") == 0 ? NULL : t->spill;
     if (!t->memory && !names_offload(t->codec) && !names_offload(t->forms))
         return NULL;
-    return temporary && *temporary ? temporary : "/var/tmp";
+    return train_default_spill();
 }
 
 /* Before the data is opened: that takes a while. */

@@ -29,6 +29,9 @@ int train_options_read(const train_texts *texts, comet_run_options *run);
 /* Opens the data and settles what depends on it. A line about it may go to standard error. */
 int train_options_data(const train_texts *texts, comet_run_options *run, comet_dataset **data);
 
+/* Where a spill file goes if the user does not say. */
+const char *train_default_spill(void);
+
 /* MISUSED or FAILED, after the message's line. */
 int train_fail(comet_status status, const comet_message *message);
 
