@@ -12,5 +12,6 @@ int command_decompress(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_demo(int argc, char **argv);
+int command_plan(int argc, char **argv);
 
 #endif
