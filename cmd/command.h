@@ -14,5 +14,6 @@ int command_bench(int argc, char **argv);
 int command_train(int argc, char **argv);
 int command_compare(int argc, char **argv);
 int command_demo(int argc, char **argv);
+int command_plan(int argc, char **argv);
 
 #endif

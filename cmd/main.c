@@ -14,7 +14,7 @@ static const struct {
     {"train", command_train},       {"compare", command_compare},
     {"compress", command_compress}, {"decompress", command_decompress},
     {"inspect", command_inspect},   {"bench", command_bench},
-    {"demo", command_demo},
+    {"demo", command_demo},         {"plan", command_plan},
 };
 
 static const char help[] =
@@ -28,6 +28,7 @@ static const char help[] =
     "  inspect       what is in a file of streams or tensors\n"
     "  bench codec   ratio, error and speed of the codecs, on your tensors or on built-in ones\n"
     "  demo          the same in brief, with a word on what it means\n"
+    "  plan          what training a network would take, before anything is trained\n"
     "\n"
     "  comet COMMAND --help says more, with examples.  --version prints the version.\n"
     "\n"
