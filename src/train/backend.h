@@ -25,6 +25,7 @@ typedef struct comet_op_call {
     int relu;       /* a batch norm: the ReLU behind it is part of it */
     int normalised; /* a batch norm's backward: x[0] is not its input but that normalised */
     int accumulate; /* backward: gradients of parameters are added to what is there */
+    int again;      /* a forward run once more: a batch norm takes its statistics from `side`, and moves none */
     void *state;    /* what `prepare` made */
 
     const float *x[2]; /* forward: the inputs; backward: those that it needs */

@@ -46,17 +46,39 @@ size_t comet_plan_value_bytes(const comet_plan *p, comet_value v) {
     return (size_t)comet_shape_count(p->graph->values[v].shape) * (size_t)p->options.batch * sizeof(float);
 }
 
+int comet_plan_scratch(comet_plan *p, int time, size_t bytes) {
+    if (!bytes)
+        return -1;
+    if (p->last_scratch < 0 || p->buffers[p->last_scratch].first != time)
+        return p->last_scratch = comet_plan_buffer(p, bytes, time, time);
+    comet_buffer *b = &p->buffers[p->last_scratch];
+    bytes = (bytes + COMET_ALIGNMENT - 1) / COMET_ALIGNMENT * COMET_ALIGNMENT;
+    b->bytes = b->bytes < bytes ? bytes : b->bytes;
+    return p->last_scratch;
+}
+
+int comet_plan_maker(const comet_plan *p, comet_value v) {
+    int node = p->graph->values[v].producer;
+    if (node >= 0 && p->nodes[node].skip)
+        return p->graph->values[p->graph->nodes[node].input[0]].producer;
+    return node;
+}
+
 int comet_form_is_kept(const comet_form *form) {
-    return form->form == COMET_FORM_KEEP && !form->offload;
+    return form->form == COMET_FORM_KEEP && !form->offload && !form->bytes;
+}
+
+int comet_form_is_exact(const comet_form *form) {
+    if (form->form != COMET_FORM_CODEC)
+        return form->form == COMET_FORM_KEEP;
+    return form->codec.codec == COMET_CODEC_RAW || form->codec.codec == COMET_CODEC_ZVC ||
+           (form->codec.codec == COMET_CODEC_EB && form->codec.bound == 0);
 }
 
 int comet_form_keeps_sign(const comet_plan_entry *entry) {
     const comet_form *f = &entry->form;
-    if (f->form != COMET_FORM_CODEC)
-        return 1;
-    if (f->codec.codec == COMET_CODEC_EB)
-        return f->codec.keep_mask || f->codec.bound == 0;
-    return f->codec.codec == COMET_CODEC_RAW || f->codec.codec == COMET_CODEC_ZVC;
+    return comet_form_is_exact(f) ||
+           (f->form == COMET_FORM_CODEC && f->codec.codec == COMET_CODEC_EB && f->codec.keep_mask);
 }
 
 int comet_plan_is_identity(const comet_plan *p, int node) {
@@ -84,12 +106,12 @@ comet_op_call comet_plan_call(const comet_plan *p, int node) {
 
 /* ---- memory ---- */
 
-enum { VALUE_ARRAYS = 9 };
+enum { VALUE_ARRAYS = 10 };
 
 static void arrays_of(comet_plan *p, int **arrays[VALUE_ARRAYS]) {
-    int **all[VALUE_ARRAYS] = {&p->value_buffer,   &p->value_entry,    &p->value_norm,
-                               &p->value_rebuild,  &p->value_last_use, &p->value_loaded,
-                               &p->value_gradient, &p->value_trained,  &p->norm_entry};
+    int **all[VALUE_ARRAYS] = {&p->value_buffer,   &p->value_entry,  &p->value_norm,     &p->value_rebuild,
+                               &p->value_last_use, &p->value_loaded, &p->value_gradient, &p->value_trained,
+                               &p->value_exact,    &p->norm_entry};
     memcpy(arrays, all, sizeof all);
 }
 
@@ -133,7 +155,7 @@ void comet_plan_free(comet_plan *p) {
         return;
     comet_allocator copy = p->allocator_copy;
     const comet_allocator *allocator = p->allocator ? &copy : NULL;
-    for (int i = 0; p->nodes && i < p->n; i++)
+    for (int i = 0; p->nodes && !p->options.like && i < p->n; i++)
         if (p->nodes[i].state)
             p->backend->kernels[p->graph->nodes[i].kind]->forget(p->nodes[i].state);
     int **arrays[VALUE_ARRAYS];
@@ -150,6 +172,11 @@ void comet_plan_free(comet_plan *p) {
 }
 
 /* ---- making one ---- */
+
+static void borrow_states(comet_plan *p) {
+    for (int i = 0; i < p->n; i++)
+        p->nodes[i].state = p->options.like->nodes[i].state;
+}
 
 comet_status comet_plan_prepare(comet_plan *p, comet_message *message) {
     for (int i = 0; i < p->n; i++) {
@@ -186,11 +213,13 @@ static comet_status make(comet_plan *p, comet_message *message) {
         return comet_message_memory(message);
     init_nodes(p);
     comet_status status = check_used(p, message);
-    if (status == COMET_OK)
+    if (status == COMET_OK && p->options.like)
+        borrow_states(p);
+    else if (status == COMET_OK)
         status = comet_plan_prepare(p, message);
     if (status != COMET_OK)
         return status;
-    p->input_save = p->dlogits = -1;
+    p->input_save = p->dlogits = p->last_scratch = -1;
     if (p->options.training)
         comet_plan_saved(p);
     if (p->status == COMET_OK)
@@ -244,7 +273,8 @@ const comet_plan_entry *comet_plan_get_entry(const comet_plan *p, int index) {
 }
 
 int comet_plan_in_store(const comet_plan_entry *e) {
-    return (e->kind == COMET_SAVED_VALUE || e->kind == COMET_SAVED_NORM) && !comet_form_is_kept(&e->form);
+    return (e->kind == COMET_SAVED_VALUE || e->kind == COMET_SAVED_NORM) && e->form.form != COMET_FORM_RECOMPUTE &&
+           !e->form.bytes && !comet_form_is_kept(&e->form);
 }
 
 void comet_plan_set_seen(comet_plan *p, int index, size_t bytes) {
@@ -296,6 +326,8 @@ comet_plan_bytes comet_plan_get_bytes(const comet_plan *p) {
 }
 
 void comet_plan_choose_eb(void *context, comet_plan_entry *entry) {
+    if (entry->form.bytes) /* a quarter already, and exact */
+        return;
     entry->form.form = COMET_FORM_CODEC;
     entry->form.codec = (comet_codec_params)COMET_CODEC_PARAMS_INIT;
     entry->form.codec.bound_kind = COMET_BOUND_RELATIVE;

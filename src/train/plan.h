@@ -21,10 +21,14 @@ typedef enum comet_saved_kind {
     COMET_SAVED_MASK   /* a bit for each value of a ReLU's output: always kept */
 } comet_saved_kind;
 
-/* How a saved tensor is held. COMET_FORM_KEEP without offload: in the arena, where it was made; else in the store. */
+/*
+ * How a saved tensor is held. COMET_FORM_KEEP without offload: in the arena, where it was made. COMET_FORM_RECOMPUTE: not at all; before the
+ * first backward that needs it, forward is run again from what is held. Else in the store.
+ */
 typedef struct comet_form {
     comet_store_form form;
     int offload;
+    int bytes; /* KEEP, of the network's input: as the bytes it came as, which are the caller's */
     comet_codec_params codec;
 } comet_form;
 
@@ -50,10 +54,17 @@ typedef struct comet_plan_options {
     int accumulate; /* gradients of several batches will be added up */
     /*
      * Chooses entry->form (COMET_FORM_KEEP when called) of a VALUE or NORM entry. Of a NORM only COMET_CODEC_EB makes one; with
-     * any other form the batch norm's input is an ordinary value, of which it is asked again. NULL: everything is kept.
+     * any other form the batch norm's input is an ordinary value, of which it is asked again. The network's input cannot be computed again: it
+     * is kept then. NULL: everything is kept.
      */
     void (*choose)(void *context, comet_plan_entry *entry);
     void *context;
+    int input_bytes; /* the step is given the batch as bytes, which stay until it ends */
+    /*
+     * NULL, or a plan of the same graph, backend, batch and mode, which must outlive this one: its prepared ops are used. Plans that differ in
+     * forms alone are then made quickly.
+     */
+    const comet_plan *like;
 } comet_plan_options;
 
 typedef struct comet_plan_bytes {

@@ -7,29 +7,92 @@
 
 /* ---- saved values ---- */
 
-static void add_load(comet_plan *p, int node, int entry, int buffer, comet_rebuild rebuild) {
+static int grow_loads(comet_plan *p, int node) {
     if (!comet_plan_grow(p, (void **)&p->load_list, p->load_count, &p->load_room, sizeof *p->load_list))
+        return 0;
+    p->nodes[node].loads++;
+    return 1;
+}
+
+static void add_load(comet_plan *p, int node, int entry, int buffer, comet_rebuild rebuild) {
+    const int time = comet_plan_backward_time(p, node);
+    if (!grow_loads(p, node))
         return;
     for (int i = 0; i < p->load_count; i++)
         if (p->load_list[i].entry == entry)
             p->load_list[i].is_last = 0;
-    p->load_list[p->load_count++] = (comet_plan_load){entry, buffer, rebuild, 1};
-    p->nodes[node].loads++;
+    if (p->entries[entry].last_at < time)
+        p->entries[entry].last_at = time;
+    p->load_list[p->load_count++] =
+        (comet_plan_load){.entry = entry, .buffer = buffer, .rebuild = rebuild, .is_last = 1, .node = -1};
 }
 
-/* The buffer in which a backward finds a value: where it was made if it is kept, else one that it is loaded into, once. */
+/* ---- values computed again ---- */
+
+static int find_value(comet_plan *p, comet_value v, int node);
+
+static int uses_of(const comet_plan *p, comet_value v) {
+    int uses = 0;
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->graph->nodes[i].inputs; k++)
+            uses += p->graph->nodes[i].input[k] == v;
+    return uses;
+}
+
+/* 1: the value was made just for `maker`, which may write over it. */
+static int is_passing(const comet_plan *p, int maker, int time) {
+    const comet_node *node = &p->graph->nodes[maker];
+    const comet_value x = node->input[0];
+    return (comet_op_traits(p->graph, node) & COMET_Y_OVER_X) && p->value_loaded[x] >= 0 &&
+           p->buffers[p->value_loaded[x]].first == time && p->value_last_use[x] < time && uses_of(p, x) == 1;
+}
+
+/* Forward once more; what other backwards will need of it stays until then. */
+static int make_again(comet_plan *p, comet_value v, int node) {
+    const int time = comet_plan_backward_time(p, node), maker = comet_plan_maker(p, v);
+    const comet_op_kernel *kernel = p->backend->kernels[p->graph->nodes[maker].kind];
+    comet_op_call call = comet_plan_call(p, maker);
+    comet_plan_load again = {.entry = -1, .node = maker, .x = {-1, -1}};
+    for (int k = 0; k < p->graph->nodes[maker].inputs; k++)
+        again.x[k] = find_value(p, p->graph->nodes[maker].input[k], node);
+    if (p->status != COMET_OK)
+        return -1;
+    const int last = p->value_last_use[v] > time ? p->value_last_use[v] : time;
+    if (is_passing(p, maker, time)) {
+        again.buffer = again.x[0];
+        p->value_loaded[p->graph->nodes[maker].input[0]] = -1;
+        comet_plan_touch(p, again.buffer, last);
+    } else
+        again.buffer = comet_plan_buffer(p, comet_plan_value_bytes(p, v), time, last);
+    again.scratch = comet_plan_scratch(p, time, kernel->scratch ? kernel->scratch(&call, 0) : 0);
+    if (grow_loads(p, node))
+        p->load_list[p->load_count++] = again;
+    return p->value_loaded[v] = again.buffer;
+}
+
+static int load_value(comet_plan *p, comet_value v, int entry, int node) {
+    const int time = comet_plan_backward_time(p, node);
+    const int last = p->value_last_use[v] > time ? p->value_last_use[v] : time;
+    p->value_loaded[v] = comet_plan_buffer(p, comet_plan_value_bytes(p, v), time, last);
+    add_load(p, node, entry, p->value_loaded[v],
+             p->value_norm[v] >= 0 ? (comet_rebuild)p->value_rebuild[v] : COMET_REBUILD_NOTHING);
+    return p->value_loaded[v];
+}
+
+/* The buffer in which the backward of `node` finds a value: where it was made if it is kept, else one that it is brought into, once. */
 static int find_value(comet_plan *p, comet_value v, int node) {
     v = comet_plan_root(p, v);
     const int time = comet_plan_backward_time(p, node);
     const int entry = p->value_norm[v] >= 0 ? p->value_norm[v] : p->value_entry[v];
-    if (p->value_norm[v] < 0 && comet_form_is_kept(&p->entries[entry].form))
+    if (entry >= 0 && comet_form_is_kept(&p->entries[entry].form)) {
+        comet_plan_touch(p, p->value_buffer[v], time);
         return p->value_buffer[v];
-    if (p->value_loaded[v] < 0) {
-        p->value_loaded[v] = comet_plan_buffer(p, comet_plan_value_bytes(p, v), time, p->value_last_use[v]);
-        add_load(p, node, entry, p->value_loaded[v],
-                 p->value_norm[v] >= 0 ? (comet_rebuild)p->value_rebuild[v] : COMET_REBUILD_NOTHING);
     }
-    return p->value_loaded[v];
+    if (p->value_loaded[v] >= 0 && p->buffers[p->value_loaded[v]].last >= time)
+        return p->value_loaded[v];
+    if (entry >= 0 && p->entries[entry].form.form != COMET_FORM_RECOMPUTE)
+        return load_value(p, v, entry, node);
+    return make_again(p, v, node);
 }
 
 static void find_needs(comet_plan *p, int i) {
@@ -121,10 +184,8 @@ static void compute(comet_plan *p, int i) {
 static void place_scratch(comet_plan *p, int i) {
     const comet_op_kernel *kernel = p->backend->kernels[p->graph->nodes[i].kind];
     comet_op_call call = comet_plan_call(p, i);
-    const size_t bytes = kernel->scratch ? kernel->scratch(&call, 1) : 0;
-    const int time = comet_plan_backward_time(p, i);
-    if (bytes)
-        p->nodes[i].scratch_backward = comet_plan_buffer(p, bytes, time, time);
+    p->nodes[i].scratch_backward =
+        comet_plan_scratch(p, comet_plan_backward_time(p, i), kernel->scratch ? kernel->scratch(&call, 1) : 0);
 }
 
 /* Values that depend on parameters; of others no gradient is computed. */

@@ -47,9 +47,7 @@ static void place_output(comet_plan *p, int i) {
 static void place_scratch(comet_plan *p, int i) {
     const comet_op_kernel *kernel = p->backend->kernels[p->graph->nodes[i].kind];
     comet_op_call call = comet_plan_call(p, i);
-    const size_t bytes = kernel->scratch ? kernel->scratch(&call, 0) : 0;
-    if (bytes)
-        p->nodes[i].scratch_forward = comet_plan_buffer(p, bytes, i, i);
+    p->nodes[i].scratch_forward = comet_plan_scratch(p, i, kernel->scratch ? kernel->scratch(&call, 0) : 0);
 }
 
 static void place_input(comet_plan *p) {

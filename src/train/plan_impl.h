@@ -11,11 +11,16 @@ typedef struct comet_buffer {
     int first, last; /* times; first negative: never used */
 } comet_buffer;
 
-/* Before the backward of a node: an entry of the store into a buffer, and for a NORM what is made of it there. */
+/*
+ * Before the backward of a node: an entry into a buffer, and for a NORM what is made of it there; or the forward of a node once more, in the order
+ * in which one needs the other.
+ */
 typedef struct comet_plan_load {
-    int entry, buffer;
+    int entry; /* -1: a forward */
+    int buffer;
     comet_rebuild rebuild;
-    int is_last; /* then the entry is released */
+    int is_last;             /* then the entry is released */
+    int node, x[2], scratch; /* of a forward */
 } comet_plan_load;
 
 /* After the backward of a node: a sum of gradients. */
@@ -64,9 +69,11 @@ struct comet_plan {
     int *value_loaded;   /* buffer of the backward, -1 */
     int *value_gradient; /* buffer, -1 */
     int *value_trained;  /* 1: depends on parameters */
+    int *value_exact;    /* 1: what a backward finds is what forward made, bit by bit */
     int *norm_entry;     /* by node: the NORM entry of a batch norm, -1 */
     int *buffer_holds;   /* by buffer: gradients that are in it */
     int input_save;      /* entry of the network's input to save before the first node, -1 */
+    int last_scratch;    /* buffer, -1 */
     int dlogits;         /* buffer */
     size_t arena_bytes, live_bytes;
     comet_status status; /* of growing */
@@ -90,6 +97,13 @@ size_t comet_plan_value_bytes(const comet_plan *p, comet_value v);
 /* 1: the entry's values come back with their sign: zeros as zeros, others as others. */
 int comet_form_keeps_sign(const comet_plan_entry *entry);
 int comet_form_is_kept(const comet_form *form); /* in the arena */
+int comet_form_is_exact(const comet_form *form);
+
+/* The node that computes a value: a fused ReLU's is its batch norm. */
+int comet_plan_maker(const comet_plan *p, comet_value v);
+
+/* Scratch for one time: what is run then takes turns in it. */
+int comet_plan_scratch(comet_plan *p, int time, size_t bytes);
 
 /* The parts, in their order. */
 void comet_plan_saved(comet_plan *p);

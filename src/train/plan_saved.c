@@ -11,8 +11,8 @@
 
 /* A guess, until a step has shown the size. */
 static size_t guess(const comet_plan_entry *e) {
-    if (e->form.form == COMET_FORM_KEEP)
-        return e->raw_bytes;
+    if (e->form.form != COMET_FORM_CODEC)
+        return e->form.form == COMET_FORM_RECOMPUTE ? 0 : e->form.bytes ? e->raw_bytes / sizeof(float) : e->raw_bytes;
     switch (e->form.codec.codec) {
     case COMET_CODEC_EB:
         return e->raw_bytes / 8;
@@ -40,28 +40,29 @@ static comet_plan_entry entry_for(const comet_plan *p, comet_saved_kind kind, in
     return e;
 }
 
+static void set_size(comet_plan_entry *e) {
+    e->is_estimate = e->form.form == COMET_FORM_CODEC;
+    e->stored_bytes = guess(e);
+}
+
 static int add_entry(comet_plan *p, const comet_plan_entry *e) {
     if (!comet_plan_grow(p, (void **)&p->entries, p->entry_count, &p->entry_room, sizeof *p->entries))
         return -1;
     p->entries[p->entry_count] = *e;
-    p->entries[p->entry_count].is_estimate = !comet_form_is_kept(&e->form);
-    p->entries[p->entry_count].stored_bytes = guess(e);
+    set_size(&p->entries[p->entry_count]);
     return p->entry_count++;
 }
 
 static void ask(comet_plan *p, comet_plan_entry *e) {
     e->form.form = COMET_FORM_KEEP;
     e->form.offload = 0;
+    e->form.bytes = e->node < 0 && p->options.input_bytes;
     if (p->options.choose)
         p->options.choose(p->options.context, e);
-}
-
-/* The node that computes a value: a fused ReLU's is its batch norm. */
-static int maker(const comet_plan *p, comet_value v) {
-    int node = p->graph->values[v].producer;
-    if (node >= 0 && p->nodes[node].skip)
-        return p->graph->values[p->graph->nodes[node].input[0]].producer;
-    return node;
+    if (e->node < 0 && e->form.form == COMET_FORM_RECOMPUTE)
+        e->form.form = COMET_FORM_KEEP;
+    if (e->form.form != COMET_FORM_KEEP || e->form.offload)
+        e->form.bytes = 0;
 }
 
 /* ---- batch norms, stored once ---- */
@@ -118,7 +119,7 @@ static void need(comet_plan *p, comet_value v, int node) {
     if (entry < 0)
         entry = p->value_entry[v];
     if (entry < 0) {
-        comet_plan_entry e = entry_for(p, COMET_SAVED_VALUE, maker(p, v), v, comet_plan_value_bytes(p, v));
+        comet_plan_entry e = entry_for(p, COMET_SAVED_VALUE, comet_plan_maker(p, v), v, comet_plan_value_bytes(p, v));
         entry = p->value_entry[v] = add_entry(p, &e);
         if (entry < 0)
             return;
@@ -155,9 +156,39 @@ static void choose_forms(comet_plan *p) {
             continue;
         e->has_relu = e->node >= 0 && lone_relu(p, e->node);
         ask(p, e);
-        e->is_estimate = !comet_form_is_kept(&e->form);
-        e->stored_bytes = guess(e);
+        set_size(e);
     }
+}
+
+/* What is computed again ends, at the latest, at the network's input. */
+static void need_input(comet_plan *p) {
+    const comet_value x = p->graph->input;
+    int again = 0;
+    for (int i = 0; i < p->entry_count; i++)
+        again |= p->entries[i].form.form == COMET_FORM_RECOMPUTE;
+    if (!again || p->value_entry[x] >= 0)
+        return;
+    comet_plan_entry e = entry_for(p, COMET_SAVED_VALUE, -1, x, comet_plan_value_bytes(p, x));
+    ask(p, &e);
+    p->value_entry[x] = add_entry(p, &e);
+}
+
+static int is_exact(const comet_plan *p, comet_value v, int node) {
+    if (p->value_norm[v] >= 0)
+        return comet_form_is_exact(&p->entries[p->value_norm[v]].form);
+    if (p->value_entry[v] >= 0 && p->entries[p->value_entry[v]].form.form != COMET_FORM_RECOMPUTE)
+        return comet_form_is_exact(&p->entries[p->value_entry[v]].form);
+    for (int k = 0; node >= 0 && k < p->graph->nodes[node].inputs; k++)
+        if (!p->value_exact[comet_plan_root(p, p->graph->nodes[node].input[k])])
+            return 0;
+    return 1;
+}
+
+static void find_exact(comet_plan *p) {
+    p->value_exact[p->graph->input] = is_exact(p, p->graph->input, -1);
+    for (int i = 0; i < p->n; i++)
+        if (!p->nodes[i].skip)
+            p->value_exact[p->nodes[i].output] = is_exact(p, p->nodes[i].output, i);
 }
 
 static void add_side(comet_plan *p, int node, comet_saved_kind kind, size_t bytes, int *buffer) {
@@ -178,7 +209,9 @@ static int knows_sign(const comet_plan *p, int node) {
     const int entry = fused ? p->value_entry[comet_plan_root(p, op->input[0])] : p->value_entry[op->output];
     if (entry < 0)
         return 0;
-    return fused ? p->entries[entry].form.form == COMET_FORM_KEEP : comet_form_keeps_sign(&p->entries[entry]);
+    if (fused)
+        return p->value_exact[comet_plan_root(p, op->input[0])];
+    return p->value_exact[op->output] || comet_form_keeps_sign(&p->entries[entry]);
 }
 
 static void save_sides(comet_plan *p) {
@@ -201,7 +234,7 @@ static void save_sides(comet_plan *p) {
 static void place_saves(comet_plan *p) {
     for (int i = 0; i < p->entry_count; i++) {
         const comet_plan_entry *e = &p->entries[i];
-        if (e->kind != COMET_SAVED_VALUE || comet_form_is_kept(&e->form))
+        if (e->kind != COMET_SAVED_VALUE || !comet_plan_in_store(e))
             continue;
         if (e->node < 0)
             p->input_save = i;
@@ -214,6 +247,10 @@ void comet_plan_saved(comet_plan *p) {
     save_norms(p);
     need_values(p);
     choose_forms(p);
+    need_input(p);
+    if (p->status != COMET_OK)
+        return;
+    find_exact(p);
     save_sides(p);
     place_saves(p);
 }

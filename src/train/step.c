@@ -25,7 +25,7 @@ struct comet_step {
 
 static int needs_store(const comet_plan *p) {
     for (int i = 0; i < p->entry_count; i++)
-        if (!comet_form_is_kept(&p->entries[i].form))
+        if (comet_plan_in_store(&p->entries[i]))
             return 1;
     return 0;
 }
@@ -158,9 +158,24 @@ static comet_status save(comet_step *s, int entry, void *data, const comet_codec
     return COMET_OK;
 }
 
+/* The batch from its bytes; samples that do not count are zero. */
+static void normalise(const comet_step *s, float *values) {
+    const comet_plan *p = s->plan;
+    const comet_shape *shape = comet_value_shape(p->graph, p->graph->input);
+    const int64_t batch = p->options.batch, count = s->options->count > 0 ? s->options->count : batch;
+    const int64_t pixels = (int64_t)shape->height * shape->width;
+    comet_normalise(s->options->normalisation, shape->channels, s->options->bytes, count * pixels, values);
+    memset(values + count * pixels * shape->channels, 0,
+           (size_t)((batch - count) * pixels * shape->channels) * sizeof *values);
+}
+
 static comet_status load(comet_step *s, const comet_plan_load *l) {
     const comet_plan *p = s->plan;
     const comet_plan_entry *e = &p->entries[l->entry];
+    if (e->form.bytes) {
+        normalise(s, at(s, l->buffer));
+        return COMET_OK;
+    }
     comet_tensor t = tensor_of(s, e->value, at(s, l->buffer));
     comet_status status = comet_store_load(s->store, s->handles[l->entry], &t);
     if (status == COMET_OK && l->rebuild != COMET_REBUILD_NOTHING) {
@@ -213,6 +228,17 @@ static comet_status forward_node(comet_step *s, int i) {
     return status == COMET_OK ? save_after(s, &call, n) : status;
 }
 
+static comet_status forward_again(comet_step *s, const comet_plan_load *l) {
+    comet_op_call call = call_of(s, l->node);
+    call.again = 1;
+    call.mask = NULL; /* it was written when forward ran first */
+    call.x[0] = at(s, l->x[0]);
+    call.x[1] = at(s, l->x[1]);
+    call.y = at(s, l->buffer);
+    call.scratch = at(s, l->scratch);
+    return s->plan->backend->kernels[call.node->kind]->forward(&call);
+}
+
 static comet_status run_backward(comet_step *s, int i) {
     const comet_plan_node *n = &s->plan->nodes[i];
     comet_op_call call = call_of(s, i);
@@ -234,8 +260,10 @@ static comet_status backward_node(comet_step *s, int i) {
     comet_status status = COMET_OK;
     if (n->dy < 0)
         return COMET_OK;
-    for (int k = 0; k < n->loads && status == COMET_OK; k++)
-        status = load(s, &p->load_list[n->first_load + k]);
+    for (int k = 0; k < n->loads && status == COMET_OK; k++) {
+        const comet_plan_load *l = &p->load_list[n->first_load + k];
+        status = l->entry >= 0 ? load(s, l) : forward_again(s, l);
+    }
     if (status == COMET_OK && !n->identity)
         status = run_backward(s, i);
     for (int k = 0; k < n->sums && status == COMET_OK; k++) {
@@ -246,6 +274,8 @@ static comet_status backward_node(comet_step *s, int i) {
 }
 
 static comet_status forward(comet_step *s) {
+    if (s->plan->options.input_bytes)
+        normalise(s, comet_step_input(s));
     comet_status status = s->plan->input_save >= 0 ? save(s, s->plan->input_save, comet_step_input(s), NULL) : COMET_OK;
     for (int i = 0; i < s->plan->n && status == COMET_OK; i++) {
         s->failed = i;
@@ -290,9 +320,10 @@ static uint64_t spilled(const comet_step *s) {
 
 comet_status comet_step_run(comet_step *s, const comet_step_options *options, comet_step_result *result,
                             comet_message *message) {
-    if (!options || !options->labels || !result || (options->accumulate && !s->plan->options.accumulate))
+    if (!options || !options->labels || !result || (options->accumulate && !s->plan->options.accumulate) ||
+        (s->plan->options.input_bytes && (!options->bytes || !options->normalisation)))
         return comet_message_set(message, COMET_ERROR_ARGUMENT,
-                                 "a step needs labels, and a plan that allows what it is asked for");
+                                 "a step needs a batch with labels, and a plan that allows what it is asked for");
     s->options = options;
     s->stored_bytes = 0;
     s->failed = -1;

@@ -6,6 +6,7 @@
 #ifndef COMET_TRAIN_STEP_H
 #define COMET_TRAIN_STEP_H
 
+#include "data/normalise.h"
 #include "train/plan.h"
 
 typedef struct comet_step comet_step;
@@ -18,16 +19,18 @@ comet_status comet_step_new(comet_plan *plan, comet_store *store, void *memory, 
                             const comet_allocator *allocator, comet_step **step, comet_message *message);
 void comet_step_free(comet_step *step);
 
-/* Where the batch goes, NHWC, before each run: its content is used up. */
+/* Where the batch goes, NHWC, before each run: its content is used up. Not if the plan's input comes as bytes. */
 float *comet_step_input(comet_step *step);
 
 typedef struct comet_step_options {
-    const int32_t *labels; /* of the batch */
-    int count;             /* evaluation: how many samples count, of the batch; 0: all */
-    float smoothing;       /* of labels */
-    float gradient_scale;  /* 0 is 1; 1 / n when n batches are added up */
-    int accumulate;        /* gradients are added to what is there; the plan must allow it */
-    uint64_t seed, step;   /* of dropout and stochastic depth */
+    const uint8_t *bytes; /* of the batch, if the plan's input comes as bytes: `count` of them, or all */
+    const comet_normalisation *normalisation; /* of these */
+    const int32_t *labels;                    /* of the batch */
+    int count;                                /* evaluation: how many samples count, of the batch; 0: all */
+    float smoothing;                          /* of labels */
+    float gradient_scale;                     /* 0 is 1; 1 / n when n batches are added up */
+    int accumulate;                           /* gradients are added to what is there; the plan must allow it */
+    uint64_t seed, step;                      /* of dropout and stochastic depth */
 } comet_step_options;
 
 typedef struct comet_step_result {
@@ -37,7 +40,10 @@ typedef struct comet_step_result {
     uint64_t spilled_bytes; /* of these, in the file when all was saved */
 } comet_step_result;
 
-/* Training: parameters' gradients and running statistics. Evaluation: the loss alone. */
+/*
+ * Training: parameters' gradients and running statistics. Evaluation: the loss alone. COMET_ERROR_CAPACITY, COMET_ERROR_DISK_FULL: the store had no
+ * room; gradients and running statistics are as they were, and the step can be run again under another plan.
+ */
 comet_status comet_step_run(comet_step *step, const comet_step_options *options, comet_step_result *result,
                             comet_message *message);
 

@@ -61,6 +61,7 @@ static inline train_case case_new(comet_graph *g, int batch, unsigned threads, c
     assert_ok(comet_backend_onednn_new(threads, NULL, &c.backend));
     comet_store_options store = COMET_STORE_OPTIONS_INIT;
     store.threads = c.backend->threads;
+    store.spill_directory = "/tmp"; /* its file has no name */
     assert_ok(comet_store_new(&store, &c.store));
     rng r = rng_seed(7);
     fill_parameters(g, &r);

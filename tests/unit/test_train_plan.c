@@ -165,6 +165,10 @@ static void choose_any(void *context, comet_plan_entry *entry) {
     rng *r = context;
     if (rng_below(r, 2))
         return;
+    if (rng_below(r, 3) == 0) {
+        entry->form.form = COMET_FORM_RECOMPUTE;
+        return;
+    }
     double bound = bounds[rng_below(r, 3)];
     comet_plan_choose_eb(&bound, entry);
     if (rng_below(r, 4) == 0)
@@ -185,6 +189,52 @@ static void test_random(void **state) {
         assert_ok(comet_store_get_stats(c.store, &stats));
         assert_int_equal(stats.entries, 0);
         case_free(&c);
+    }
+}
+
+/* ---- what is computed again ---- */
+
+/* A form without loss: kept, in the file, zvc, or computed again. */
+static void choose_exact(void *context, comet_plan_entry *entry) {
+    rng *r = context;
+    switch (rng_below(r, 6)) {
+    case 0:
+        return;
+    case 1:
+        entry->form.offload = 1;
+        return;
+    case 2:
+        entry->form.form = COMET_FORM_CODEC;
+        entry->form.codec.codec = COMET_CODEC_ZVC;
+        return;
+    default:
+        entry->form.form = COMET_FORM_RECOMPUTE;
+    }
+}
+
+static float *gradients_chosen(uint64_t seed, void (*choose)(void *, comet_plan_entry *), size_t *count,
+                               comet_plan_bytes *bytes) {
+    rng r = rng_seed(seed);
+    comet_plan_options o = {.batch = 1 + (int)seed % 3, .training = 1, .choose = choose, .context = &r};
+    train_case c = case_new(random_graph(seed), o.batch, 2, &o);
+    check_places(c.plan);
+    case_run(&c, NULL);
+    *bytes = comet_plan_get_bytes(c.plan);
+    float *all = all_gradients(c.graph, count);
+    case_free(&c);
+    return all;
+}
+
+static void test_again_is_exact(void **state) {
+    (void)state;
+    for (int i = 0; i < effort(60); i++) {
+        comet_plan_bytes bytes;
+        size_t count;
+        float *kept = gradients_chosen((uint64_t)i, NULL, &count, &bytes);
+        float *mixed = gradients_chosen((uint64_t)i, choose_exact, &count, &bytes);
+        check_same_bits(kept, mixed, count);
+        free(kept);
+        free(mixed);
     }
 }
 
@@ -368,8 +418,13 @@ static void test_problems(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),  cmocka_unit_test(test_lossless_is_exact), cmocka_unit_test(test_lossy),
-        cmocka_unit_test(test_aliases), cmocka_unit_test(test_evaluation),        cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_again_is_exact),
+        cmocka_unit_test(test_lossless_is_exact),
+        cmocka_unit_test(test_lossy),
+        cmocka_unit_test(test_aliases),
+        cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_problems),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,9 +192,17 @@ static void apply_range(const void *context, int64_t first, int64_t end) {
     }
 }
 
+static void saved_statistics(norm *n) {
+    const float *side = n->call->side;
+    memcpy(n->scale, side, (size_t)n->channels * sizeof *side);
+    memcpy(n->shift, side + n->channels, (size_t)n->channels * sizeof *side);
+}
+
 static comet_status norm_forward(const comet_op_call *call) {
     norm n = norm_of(call);
-    if (call->training)
+    if (call->again)
+        saved_statistics(&n);
+    else if (call->training)
         batch_statistics(&n);
     else
         running_statistics(&n);
