@@ -38,7 +38,8 @@ static int put_curves(report *r, const plan_request *request, const plan_answer 
         result = make_curve(&answer->shown, &x[1], &y[1], &count[1]);
     const report_series series[] = {{"none: everything kept", x[0], y[0], count[0], 0},
                                     {request->trainer.codec, x[1], y[1], count[1], 1}};
-    const int same = strcmp(request->trainer.codec, "none") == 0 && !request->trainer.forms;
+    const comet_trainer_options *o = &request->trainer;
+    const int same = strcmp(o->codec, "none") == 0 && !o->forms && !o->memory_bytes;
     if (result == DONE)
         report_lines(r, "Memory over a step: forward to the middle, then backward", "layers computed",
                      "MiB, weights, gradients and optimiser included", series + same, (size_t)(2 - same),
@@ -98,10 +99,12 @@ static size_t fold_small(layer *layers, size_t count, size_t all, char name[SIZE
 static void set_bar(layer *l, report_bar *bar) {
     char raw[SIZE_TEXT], stored[SIZE_TEXT];
     text_size(l->raw, raw, sizeof raw);
-    snprintf(l->label, sizeof l->label, "%s%s of %s", text_size(l->stored, stored, sizeof stored),
-             l->estimate ? "*" : "", raw);
-    *bar = (report_bar){l->name, (double)l->raw / mebibyte, (double)l->stored / mebibyte,
-                        l->raw == l->stored ? strcpy(l->label, raw) : l->label};
+    text_size(l->stored, stored, sizeof stored);
+    if (l->stored == l->raw)
+        snprintf(l->label, sizeof l->label, "%s", raw);
+    else
+        snprintf(l->label, sizeof l->label, "%s%s of %s", stored, l->estimate ? "*" : "", raw);
+    *bar = (report_bar){l->name, (double)l->raw / mebibyte, (double)l->stored / mebibyte, l->label};
 }
 
 static int put_layers(report *r, const plan_case *c) {
