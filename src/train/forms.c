@@ -223,11 +223,12 @@ static int fits(const char *pattern, const char *name) {
     return *pattern == 0;
 }
 
-static const wish *wish_for(const comet_forms *f, const char *name) {
+/* NULL: no rule is about it. */
+static const wish *rule_for(const comet_forms *f, const char *name) {
     for (int i = f->rules - 1; i >= 0; i--)
         if (fits(f->rule[i].pattern, name))
             return &f->rule[i].wish;
-    return &f->all;
+    return NULL;
 }
 
 /*
@@ -243,7 +244,12 @@ static int suits(const comet_plan_entry *e, comet_codec codec) {
 }
 
 void comet_forms_choose(void *forms, comet_plan_entry *entry) {
-    const wish *w = wish_for(forms, entry->name);
+    const comet_forms *f = forms;
+    const wish *w = rule_for(f, entry->name);
+    if (!w && entry->form.bytes) /* a quarter already, and exact */
+        return;
+    if (!w)
+        w = &f->all;
     entry->form.offload = w->offload;
     entry->form.form = w->form;
     if (w->form != COMET_FORM_CODEC)
@@ -285,8 +291,15 @@ int comet_forms_offloads(const comet_forms *f) {
     return offloads;
 }
 
+int comet_forms_recomputes(const comet_forms *f) {
+    int recomputes = f->all.form == COMET_FORM_RECOMPUTE;
+    for (int i = 0; i < f->rules; i++)
+        recomputes |= f->rule[i].wish.form == COMET_FORM_RECOMPUTE;
+    return recomputes;
+}
+
 static const char *kept_name(const comet_plan_entry *e) {
-    return e->kind == COMET_SAVED_MASK ? "mask" : e->form.offload ? "offload" : "keep";
+    return e->kind == COMET_SAVED_MASK ? "mask" : e->form.bytes ? "u8" : e->form.offload ? "offload" : "keep";
 }
 
 void comet_form_format(const comet_plan_entry *e, char text[COMET_FORM_TEXT]) {

@@ -33,6 +33,9 @@ comet_status comet_forms_check(const comet_forms *forms, const comet_graph *grap
 /* 1: some form of it wants a spill file. */
 int comet_forms_offloads(const comet_forms *forms);
 
+/* 1: some of it is to be computed again. */
+int comet_forms_recomputes(const comet_forms *forms);
+
 /* "eb:0.3", "pool:2", "keep", "eb+offload", ...: for tables. */
 enum { COMET_FORM_TEXT = 32 };
 void comet_form_format(const comet_plan_entry *entry, char text[COMET_FORM_TEXT]);

@@ -178,6 +178,12 @@ static void borrow_states(comet_plan *p) {
         p->nodes[i].state = p->options.like->nodes[i].state;
 }
 
+void comet_plan_adopt(comet_plan *p) {
+    for (int i = 0; p->options.like && i < p->n; i++)
+        p->options.like->nodes[i].state = NULL;
+    p->options.like = NULL;
+}
+
 comet_status comet_plan_prepare(comet_plan *p, comet_message *message) {
     for (int i = 0; i < p->n; i++) {
         const comet_node *node = &p->graph->nodes[i];
@@ -219,7 +225,7 @@ static comet_status make(comet_plan *p, comet_message *message) {
         status = comet_plan_prepare(p, message);
     if (status != COMET_OK)
         return status;
-    p->input_save = p->dlogits = p->last_scratch = -1;
+    p->input_save = p->dlogits = p->last_scratch = p->running = -1;
     if (p->options.training)
         comet_plan_saved(p);
     if (p->status == COMET_OK)
@@ -260,69 +266,6 @@ comet_status comet_plan_new(comet_graph *graph, comet_backend *backend, const co
     }
     *plan = p;
     return COMET_OK;
-}
-
-/* ---- what it says ---- */
-
-int comet_plan_entries(const comet_plan *p) {
-    return p->entry_count;
-}
-
-const comet_plan_entry *comet_plan_get_entry(const comet_plan *p, int index) {
-    return index >= 0 && index < p->entry_count ? &p->entries[index] : NULL;
-}
-
-int comet_plan_in_store(const comet_plan_entry *e) {
-    return (e->kind == COMET_SAVED_VALUE || e->kind == COMET_SAVED_NORM) && e->form.form != COMET_FORM_RECOMPUTE &&
-           !e->form.bytes && !comet_form_is_kept(&e->form);
-}
-
-void comet_plan_set_seen(comet_plan *p, int index, size_t bytes) {
-    p->entries[index].stored_bytes = bytes;
-    p->entries[index].is_estimate = 2;
-}
-
-int comet_plan_times(const comet_plan *p) {
-    return (p->options.training ? 2 : 1) * p->n + 1;
-}
-
-/* What goes to a file is not in memory. */
-static size_t stored_at(const comet_plan *p, int time) {
-    size_t bytes = 0;
-    for (int i = 0; i < p->entry_count; i++) {
-        const comet_plan_entry *e = &p->entries[i];
-        if (comet_plan_in_store(e) && !e->form.offload && e->saved_at <= time && time <= e->last_at)
-            bytes += e->stored_bytes;
-    }
-    return bytes;
-}
-
-static size_t most_stored(const comet_plan *p) {
-    size_t most = 0;
-    for (int t = 0; t < comet_plan_times(p); t++) {
-        const size_t now = stored_at(p, t);
-        most = now > most ? now : most;
-    }
-    return most;
-}
-
-size_t comet_plan_bytes_at(const comet_plan *p, int time) {
-    size_t bytes = stored_at(p, time);
-    for (int i = 0; i < p->buffer_count; i++)
-        if (p->buffers[i].first <= time && time <= p->buffers[i].last)
-            bytes += p->buffers[i].bytes;
-    return bytes;
-}
-
-comet_plan_bytes comet_plan_get_bytes(const comet_plan *p) {
-    comet_plan_bytes b = {.arena_bytes = p->arena_bytes, .live_bytes = p->live_bytes};
-    b.static_bytes = comet_graph_static_bytes(p->graph, p->options.training);
-    for (int i = 0; i < p->entry_count; i++) {
-        b.saved_raw_bytes += p->entries[i].raw_bytes;
-        b.saved_stored_bytes += p->entries[i].stored_bytes;
-    }
-    b.peak_bytes = b.static_bytes + b.arena_bytes + most_stored(p);
-    return b;
 }
 
 void comet_plan_choose_eb(void *context, comet_plan_entry *entry) {

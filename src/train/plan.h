@@ -42,8 +42,10 @@ typedef struct comet_plan_entry {
     int has_relu;      /* NORM: on the grid of this ReLU's threshold */
     comet_shape shape; /* of a sample */
     size_t raw_bytes;
-    size_t stored_bytes; /* what it takes: exact if it is kept, else an estimate, then the most seen */
-    int is_estimate;     /* of stored_bytes. 0: exact, 1: a guess, 2: the most that steps have shown */
+    size_t stored_bytes;  /* what it takes: exact if it is kept, else an estimate, then the most seen */
+    int is_estimate;      /* of stored_bytes. 0: exact, 1: a guess, 2: the most that steps have shown */
+    size_t worst_bytes;   /* CODEC: the most that its stream can take */
+    size_t scratch_bytes; /* CODEC: what saving or loading takes beside the stream: the codec's workspace */
     comet_form form;
     int saved_at, last_at; /* times */
 } comet_plan_entry;
@@ -61,10 +63,10 @@ typedef struct comet_plan_options {
     void *context;
     int input_bytes; /* the step is given the batch as bytes, which stay until it ends */
     /*
-     * NULL, or a plan of the same graph, backend, batch and mode, which must outlive this one: its prepared ops are used. Plans that differ in
-     * forms alone are then made quickly.
+     * NULL, or a plan of the same graph, backend, batch and mode that was made without one: its prepared ops are used, so that plans that differ in
+     * forms alone are made quickly. It must outlive this one, unless comet_plan_adopt is called.
      */
-    const comet_plan *like;
+    comet_plan *like;
 } comet_plan_options;
 
 typedef struct comet_plan_bytes {
@@ -73,13 +75,20 @@ typedef struct comet_plan_bytes {
     size_t live_bytes;         /* the most that lives at one time: what an arena without gaps would take */
     size_t saved_raw_bytes;    /* all entries as they are */
     size_t saved_stored_bytes; /* and as they are held */
-    size_t peak_bytes;         /* static + arena + streams at the time when they are most */
+    size_t
+        store_bytes; /* the store when it holds most: streams in whole pages, a reserve for those whose size is an estimate, the codec's workspace */
+    size_t
+        worst_scratch_bytes; /* the most that one stream and its workspace can take: with so much, the rest can be in the file */
+    size_t peak_bytes; /* static + arena + store */
 } comet_plan_bytes;
 
 /* `graph` and `backend` must outlive the plan. COMET_ERROR_UNSUPPORTED: the backend cannot run a node; the message names it. */
 comet_status comet_plan_new(comet_graph *graph, comet_backend *backend, const comet_plan_options *options,
                             const comet_allocator *allocator, comet_plan **plan, comet_message *message);
 void comet_plan_free(comet_plan *plan);
+
+/* Takes the prepared ops over from options.like, which can then be freed, and nothing else. */
+void comet_plan_adopt(comet_plan *plan);
 
 comet_plan_bytes comet_plan_get_bytes(const comet_plan *plan);
 int comet_plan_entries(const comet_plan *plan);

@@ -58,8 +58,18 @@ static void place_input(comet_plan *p) {
         comet_plan_touch(p, p->value_buffer[x], p->value_last_use[x]);
 }
 
+static void place_running(comet_plan *p) {
+    size_t bytes = 0;
+    for (int i = 0; i < p->graph->parameter_count; i++)
+        if (p->graph->parameters[i].kind >= COMET_RUNNING_MEAN)
+            bytes += (size_t)p->graph->parameters[i].count * sizeof(float);
+    if (bytes && p->options.training)
+        p->running = comet_plan_buffer(p, bytes, 0, p->n);
+}
+
 void comet_plan_forward(comet_plan *p) {
     place_input(p);
+    place_running(p);
     for (int i = 0; i < p->n && p->status == COMET_OK; i++) {
         comet_plan_node *n = &p->nodes[i];
         if (n->skip)

@@ -74,6 +74,7 @@ struct comet_plan {
     int *buffer_holds;   /* by buffer: gradients that are in it */
     int input_save;      /* entry of the network's input to save before the first node, -1 */
     int last_scratch;    /* buffer, -1 */
+    int running;         /* buffer of running statistics as they were before the step: until all is saved, -1 */
     int dlogits;         /* buffer */
     size_t arena_bytes, live_bytes;
     comet_status status; /* of growing */

@@ -40,16 +40,37 @@ static comet_plan_entry entry_for(const comet_plan *p, comet_saved_kind kind, in
     return e;
 }
 
-static void set_size(comet_plan_entry *e) {
+/* Bounds that do not depend on values. An entry that no codec takes has none: saving it will say so. */
+static void set_bounds(const comet_plan *p, comet_plan_entry *e) {
+    static const float no_threshold = 0; /* its address alone is looked at */
+    const comet_codec_grid grid = {.channels = e->shape.channels, .threshold = &no_threshold};
+    comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
+    comet_codec_params codec = e->form.codec;
+    comet_tensor t;
+    comet_tensor_init(&t, NULL, COMET_F32, COMET_NHWC, 4,
+                      (int64_t[]){p->options.batch, e->shape.height, e->shape.width, e->shape.channels});
+    exec.threads = p->backend->threads;
+    codec.grid = e->kind == COMET_SAVED_NORM ? &grid : NULL;
+    if (comet_codec_bound(&t, &codec, &e->worst_bytes) != COMET_OK ||
+        comet_codec_workspace(&t, &codec, &exec, &e->scratch_bytes) != COMET_OK)
+        e->worst_bytes = e->scratch_bytes = 0;
+    if (p->allocator) /* the store makes a stream beside the block it stays in */
+        e->scratch_bytes += e->worst_bytes;
+}
+
+static void set_size(const comet_plan *p, comet_plan_entry *e) {
     e->is_estimate = e->form.form == COMET_FORM_CODEC;
     e->stored_bytes = guess(e);
+    e->worst_bytes = e->scratch_bytes = 0;
+    if (e->is_estimate)
+        set_bounds(p, e);
 }
 
 static int add_entry(comet_plan *p, const comet_plan_entry *e) {
     if (!comet_plan_grow(p, (void **)&p->entries, p->entry_count, &p->entry_room, sizeof *p->entries))
         return -1;
     p->entries[p->entry_count] = *e;
-    set_size(&p->entries[p->entry_count]);
+    set_size(p, &p->entries[p->entry_count]);
     return p->entry_count++;
 }
 
@@ -156,7 +177,7 @@ static void choose_forms(comet_plan *p) {
             continue;
         e->has_relu = e->node >= 0 && lone_relu(p, e->node);
         ask(p, e);
-        set_size(e);
+        set_size(p, e);
     }
 }
 

@@ -18,7 +18,8 @@ struct comet_step {
     comet_store_handle *handles;       /* by entry; 0: none */
     const comet_step_options *options; /* of the run */
     uint64_t stored_bytes;
-    int failed; /* node whose op failed, -1 */
+    int failed;  /* node whose op failed, -1 */
+    int refused; /* entry for which there was no room, -1 */
 };
 
 /* ---- memory ---- */
@@ -149,8 +150,10 @@ static comet_status save(comet_step *s, int entry, void *data, const comet_codec
     item.codec = e->form.form == COMET_FORM_CODEC ? &codec : NULL;
     comet_store_info info = {.size = sizeof info};
     comet_status status = comet_store_save(s->store, &t, &item, &s->handles[entry], &info);
-    if (status != COMET_OK)
+    if (status != COMET_OK) {
+        s->refused = status == COMET_ERROR_CAPACITY ? entry : -1;
         return status;
+    }
     s->stored_bytes += info.bytes.stored;
     if (e->is_estimate == 1 || e->stored_bytes < info.bytes.stored)
         e->stored_bytes = (size_t)info.bytes.stored;
@@ -273,6 +276,18 @@ static comet_status backward_node(comet_step *s, int i) {
     return status;
 }
 
+/* Running statistics into their place in the arena, or back from it. */
+static void copy_running(comet_step *s, int back) {
+    float *place = at(s, s->plan->running);
+    for (int i = 0; place && i < s->plan->graph->parameter_count; i++) {
+        const comet_parameter *q = &s->plan->graph->parameters[i];
+        if (q->kind < COMET_RUNNING_MEAN)
+            continue;
+        memcpy(back ? q->value : place, back ? place : q->value, (size_t)q->count * sizeof *place);
+        place += q->count;
+    }
+}
+
 static comet_status forward(comet_step *s) {
     if (s->plan->options.input_bytes)
         normalise(s, comet_step_input(s));
@@ -326,9 +341,12 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
                                  "a step needs a batch with labels, and a plan that allows what it is asked for");
     s->options = options;
     s->stored_bytes = 0;
-    s->failed = -1;
+    s->failed = s->refused = -1;
+    copy_running(s, 0);
     comet_status status = forward(s);
-    if (status == COMET_OK) {
+    if (status != COMET_OK)
+        copy_running(s, 1);
+    else {
         s->failed = -1;
         result->spilled_bytes = spilled(s);
         status = loss(s, result);
@@ -336,6 +354,7 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
     if (status == COMET_OK && s->plan->options.training)
         status = backward(s);
     result->stored_bytes = s->stored_bytes;
+    result->refused_entry = s->refused;
     release_all(s);
     if (status != COMET_OK)
         return comet_message_set(message, status, "%s: %s",

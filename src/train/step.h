@@ -38,6 +38,7 @@ typedef struct comet_step_result {
     int top1, top5;         /* samples */
     uint64_t stored_bytes;  /* by the store in this step, in all */
     uint64_t spilled_bytes; /* of these, in the file when all was saved */
+    int refused_entry;      /* of the plan: the one that the store had no room for; -1: none */
 } comet_step_result;
 
 /*

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/pages.h"
 #include "train/models/model.h"
 #include "train/trainer_impl.h"
 
@@ -39,57 +38,29 @@ static comet_status take_state(comet_trainer *t, comet_message *message) {
     return COMET_OK;
 }
 
-static comet_status make_store(comet_trainer *t, comet_message *message) {
-    comet_store_options o = COMET_STORE_OPTIONS_INIT;
-    o.spill_directory = t->options.spill_directory;
-    o.threads = t->parts.backend->threads;
-    o.allocator = t->allocator;
-    comet_status status = comet_store_new(&o, &t->store);
-    if (status == COMET_ERROR_IO)
-        return comet_message_set(message, status, "no file can be made in %s: give another directory to spill to",
-                                 o.spill_directory);
-    return status == COMET_OK ? COMET_OK
-                              : comet_message_set(message, status, "the store: %s", comet_status_string(status));
-}
-
-static comet_status take_arena(comet_trainer *t, comet_message *message) {
-    t->arena_bytes = comet_trainer_parts_arena(&t->parts);
-    t->arena = t->allocator ? comet_memory_take(t->allocator, t->arena_bytes) : comet_pages_take(t->arena_bytes, 0);
-    return t->arena ? COMET_OK
-                    : comet_message_set(message, COMET_ERROR_MEMORY,
-                                        "no memory for the activations: %zu bytes are needed", t->arena_bytes);
-}
-
-static void give_arena(comet_trainer *t) {
-    if (t->allocator)
-        comet_memory_give(t->allocator, t->arena, t->arena_bytes);
-    else
-        comet_pages_give(t->arena, t->arena_bytes);
-    t->arena = NULL;
-}
-
-static comet_status make_steps(comet_trainer *t, comet_message *message) {
-    comet_status status =
-        comet_step_new(t->parts.plan, t->store, t->arena, t->arena_bytes, t->allocator, &t->step, message);
-    if (status == COMET_OK)
-        status =
-            comet_step_new(t->parts.evaluation, NULL, t->arena, t->arena_bytes, t->allocator, &t->evaluation, message);
-    return status;
+static comet_status copy_directory(comet_trainer *t, comet_message *message) {
+    if (!t->options.spill_directory)
+        return COMET_OK;
+    const size_t bytes = strlen(t->options.spill_directory) + 1;
+    t->spill_directory = comet_memory_take(t->allocator, bytes);
+    if (!t->spill_directory)
+        return comet_message_memory(message);
+    memcpy(t->spill_directory, t->options.spill_directory, bytes);
+    t->options.spill_directory = t->spill_directory;
+    return COMET_OK;
 }
 
 static comet_status make(comet_trainer *t, comet_message *message) {
-    comet_status status = comet_trainer_parts_new(&t->options, t->allocator, &t->parts, message);
+    comet_status status = copy_directory(t, message);
+    if (status == COMET_OK)
+        status = comet_trainer_parts_new(&t->options, t->allocator, &t->parts, message);
+    if (status == COMET_OK)
+        status = comet_trainer_plan_within(&t->parts, &t->options, NULL, message);
     if (status == COMET_OK)
         status = first_values(t, message);
     if (status == COMET_OK)
         status = take_state(t, message);
-    if (status == COMET_OK)
-        status = comet_trainer_seen_new(t, message);
-    if (status == COMET_OK)
-        status = make_store(t, message);
-    if (status == COMET_OK)
-        status = take_arena(t, message);
-    return status == COMET_OK ? make_steps(t, message) : status;
+    return status == COMET_OK ? comet_trainer_take(t, message) : status;
 }
 
 comet_status comet_trainer_new(const comet_trainer_options *options, const comet_allocator *allocator,
@@ -121,15 +92,13 @@ void comet_trainer_free(comet_trainer *t) {
         return;
     comet_allocator copy = t->allocator_copy;
     const comet_allocator *allocator = t->allocator ? &copy : NULL;
-    comet_step_free(t->evaluation);
-    comet_step_free(t->step);
-    give_arena(t);
-    comet_store_free(t->store);
-    comet_trainer_seen_free(t);
+    comet_trainer_give(t);
     if (t->means)
         comet_memory_give(allocator, t->means, (size_t)comet_graph_parameters(t->parts.graph) * sizeof *t->means);
     comet_memory_give(allocator, t->state, t->state_bytes);
     comet_trainer_parts_free(&t->parts);
+    if (t->spill_directory)
+        comet_memory_give(allocator, t->spill_directory, strlen(t->spill_directory) + 1);
     comet_memory_give(allocator, t, sizeof *t);
 }
 
@@ -160,10 +129,8 @@ int64_t *comet_trainer_batches(comet_trainer *t) {
 }
 
 comet_trainer_bytes comet_trainer_get_bytes(const comet_trainer *t) {
-    comet_trainer_bytes b = comet_trainer_parts_bytes(&t->parts);
-    comet_store_stats stats = {.size = sizeof stats};
-    (void)comet_store_get_stats(t->store, &stats); /* it fails for want of a store or a size alone */
-    b.allocated_peak_bytes = b.static_bytes + t->arena_bytes + (size_t)stats.peak_used_bytes;
+    comet_trainer_bytes b = comet_trainer_parts_bytes(&t->parts, t->store_limit);
+    b.allocated_peak_bytes = comet_trainer_allocated(t);
     return b;
 }
 

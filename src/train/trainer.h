@@ -30,6 +30,7 @@ typedef struct comet_trainer_options {
      */
     size_t memory_bytes, reserved_bytes;
     const char *spill_directory; /* NULL: none */
+    uint64_t spill_limit_bytes;  /* the most that its file may grow to; 0: no limit */
     comet_optimiser optimiser;
     int accumulate; /* batches for one update; 0 is 1 */
     float smoothing;
@@ -52,7 +53,11 @@ typedef struct comet_trainer_result {
     double mean_momentum;   /* over all weights; 0 if there was no update */
 } comet_trainer_result;
 
-/* One batch of options.batch images, NHWC: forward, backward; then, if it is the last of `accumulate`, an update. */
+/*
+ * One batch of options.batch images, NHWC: forward, backward; then, if it is the last of `accumulate`, an update. The first layer's input is not
+ * kept but made from `pixels` again. After an error nothing has changed: COMET_ERROR_CAPACITY: the budget is too small after all, as sizes
+ * were estimates; COMET_ERROR_DISK_FULL: the spill file.
+ */
 comet_status comet_trainer_train(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels,
                                  double learning_rate, double momentum, comet_trainer_result *result,
                                  comet_message *message);
@@ -65,7 +70,7 @@ comet_status comet_trainer_evaluate(comet_trainer *trainer, const uint8_t *pixel
 
 comet_graph *comet_trainer_graph(comet_trainer *trainer);
 const comet_plan *comet_trainer_plan(const comet_trainer *trainer);
-comet_store *comet_trainer_store(comet_trainer *trainer);
+comet_store *comet_trainer_store(comet_trainer *trainer); /* plan and store: until the next batch, or estimates */
 float *comet_trainer_optimiser_state(comet_trainer *trainer);
 int64_t *comet_trainer_updates(comet_trainer *trainer); /* done so far: set it when resuming */
 int64_t *comet_trainer_batches(comet_trainer *trainer); /* trained so far: set it when resuming */

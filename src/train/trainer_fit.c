@@ -11,21 +11,18 @@ comet_status comet_trainer_fit(const comet_trainer_options *options, const comet
     comet_status status = comet_trainer_parts_new(options, allocator, &parts, message);
     if (status != COMET_OK)
         return status;
-    fit->bytes = comet_trainer_parts_bytes(&parts);
-    fit->least_bytes = fit->bytes.planned_peak_bytes + options->reserved_bytes;
-    if (options->memory_bytes && fit->least_bytes > options->memory_bytes)
-        status = comet_message_set(message, COMET_ERROR_CAPACITY,
-                                   "a batch of %d does not fit %zu bytes: at least %zu are needed", options->batch,
-                                   options->memory_bytes, fit->least_bytes);
-    if (plan && status == COMET_OK) {
+    *fit = (comet_fit){.least_bytes = 0};
+    status = comet_trainer_plan_within(&parts, options, &fit->least_bytes, message);
+    if (status == COMET_OK)
+        fit->bytes = comet_trainer_parts_bytes(&parts, comet_trainer_store_limit(&parts, options));
+    if (status == COMET_OK && plan) {
+        comet_plan_adopt(parts.plan);
         *plan = parts.plan;
         *graph = parts.graph;
         *backend = parts.backend;
-        parts.plan = NULL;
-        parts.graph = NULL;
-        parts.backend = NULL;
-    }
-    comet_trainer_parts_free(&parts);
+        comet_trainer_parts_strip(&parts);
+    } else
+        comet_trainer_parts_free(&parts);
     return status;
 }
 
@@ -33,9 +30,13 @@ comet_status comet_trainer_fit(const comet_trainer_options *options, const comet
 static int fits(const comet_trainer_options *options, int batch, const comet_allocator *allocator, comet_status *status,
                 comet_message *message) {
     comet_trainer_options o = *options;
-    comet_fit fit;
+    comet_trainer_parts parts;
     o.batch = batch;
-    *status = comet_trainer_fit(&o, allocator, &fit, NULL, NULL, NULL, message);
+    *status = comet_trainer_parts_new(&o, allocator, &parts, message);
+    if (*status == COMET_OK) {
+        *status = comet_trainer_plan_within(&parts, &o, NULL, message);
+        comet_trainer_parts_free(&parts);
+    }
     if (*status != COMET_ERROR_CAPACITY)
         return *status == COMET_OK;
     *status = COMET_OK;

@@ -6,41 +6,104 @@
 #include "train/step.h"
 #include "train/trainer.h"
 
+/* What is done to save memory beside what the forms ask for. It decides a plan, together with forms and sizes, and goes into checkpoints. */
+typedef struct comet_saving {
+    int32_t segments; /* the network is cut into so many parts that are computed again, less the last; 0: it is not */
+    int32_t held;     /* 16ths of all that is saved, from the end, which are not computed again */
+    int32_t forced;   /* 1: whatever form is asked for is computed again; 0: only what was to be */
+    int32_t offload;  /* 16ths of what would be kept in the arena that go to the file, the first first */
+} comet_saving;
+
 /* What can be had without large memory: enough to say what training would take. */
 typedef struct comet_trainer_parts {
+    comet_allocator allocator_copy;
+    const comet_allocator *allocator;
     comet_graph *graph;
     comet_backend *backend;
     comet_forms *forms;
-    comet_plan *plan, *evaluation;
-    size_t static_bytes; /* weights, gradients, optimiser */
+    comet_plan *base;              /* everything kept: it has the prepared ops */
+    comet_plan *plan, *evaluation; /* those that are run */
+    comet_saving saving;           /* of the plan */
+    unsigned char *again;          /* by value, for the saving that is tried: 1: computed again */
+    uint64_t *seen;                /* sizes: trainer_estimates.c */
+    size_t static_bytes;           /* weights, gradients, optimiser */
 } comet_trainer_parts;
 
 struct comet_trainer {
     comet_allocator allocator_copy;
     const comet_allocator *allocator;
-    comet_trainer_options options; /* its strings are not to be read after comet_trainer_new */
+    comet_trainer_options options; /* of its strings only spill_directory may be read after comet_trainer_new */
+    char *spill_directory;
     comet_trainer_parts parts;
     comet_store *store;
-    void *arena; /* of both plans, which take turns */
+    size_t store_limit; /* 0: none */
+    void *arena;        /* of both plans, which take turns */
     size_t arena_bytes;
     float *state; /* of the optimiser */
     size_t state_bytes;
-    uint64_t *seen; /* sizes: trainer_estimates.c */
-    double *means;  /* by parameter, for the mean momentum */
+    double *means;    /* by parameter, for the mean momentum */
+    size_t past_peak; /* allocated, under plans before */
     comet_step *step, *evaluation;
     int64_t updates, batches;
 };
 
+/* ---- trainer_parts.c ---- */
+
+/* All but the plan that is run. */
 comet_status comet_trainer_parts_new(const comet_trainer_options *options, const comet_allocator *allocator,
                                      comet_trainer_parts *parts, comet_message *message);
 void comet_trainer_parts_free(comet_trainer_parts *parts);
+void comet_trainer_parts_strip(comet_trainer_parts *parts); /* frees all but graph, backend and the plan that is run */
 size_t comet_trainer_parts_arena(const comet_trainer_parts *parts); /* what both plans need, in whole pages */
-comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts);
 
-/* trainer_estimates.c. To be called while there is a graph. */
-comet_status comet_trainer_seen_new(comet_trainer *trainer, comet_message *message);
-void comet_trainer_seen_free(comet_trainer *trainer);
-void comet_trainer_learn(comet_trainer *trainer);  /* from the plan, after a step */
-void comet_trainer_recall(comet_trainer *trainer); /* for the plan */
+/* `store_limit` 0: none. */
+comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts, size_t store_limit);
+
+/* ---- trainer_segments.c ---- */
+
+/* Marks in parts->again what is computed again. */
+void comet_trainer_mark(comet_trainer_parts *parts, const comet_saving *saving);
+
+/* ---- trainer_budget.c ---- */
+
+/* The smallest budget under which parts->plan runs, reserved bytes included. */
+size_t comet_trainer_need(const comet_trainer_parts *parts, const comet_trainer_options *options);
+
+/* What the budget leaves to the store beside that plan; 0: no limit. */
+size_t comet_trainer_store_limit(const comet_trainer_parts *parts, const comet_trainer_options *options);
+
+/* Makes parts->plan under a saving that is given. */
+comet_status comet_trainer_plan_with(comet_trainer_parts *parts, const comet_trainer_options *options,
+                                     const comet_saving *saving, comet_message *message);
+
+/*
+ * Makes parts->plan: as asked, or with as little saving beside it as the budget needs. `least` (NULL: not wanted, which is quicker if
+ * it fits) is the smallest budget that would do. COMET_ERROR_CAPACITY: none fits.
+ */
+comet_status comet_trainer_plan_within(comet_trainer_parts *parts, const comet_trainer_options *options, size_t *least,
+                                       comet_message *message);
+
+/* ---- trainer_memory.c ---- */
+
+/* Store, arena and steps for parts.plan; comet_trainer_give, also after an error. */
+comet_status comet_trainer_take(comet_trainer *trainer, comet_message *message);
+void comet_trainer_give(comet_trainer *trainer);
+size_t comet_trainer_allocated(const comet_trainer *trainer); /* the most so far */
+
+/* Under a plan that was there before: from a checkpoint. */
+comet_status comet_trainer_go_on(comet_trainer *trainer, const comet_saving *saving, comet_message *message);
+
+/* A step found no room for an entry of the plan: another plan, that knows more of sizes. COMET_ERROR_CAPACITY: none fits. */
+comet_status comet_trainer_replan(comet_trainer *trainer, int refused_entry, comet_message *message);
+
+/* ---- trainer_estimates.c ---- */
+
+comet_status comet_trainer_seen_new(comet_trainer_parts *parts, comet_message *message); /* when there is a graph */
+void comet_trainer_seen_free(comet_trainer_parts *parts);                                /* while there is one */
+void comet_trainer_learn(comet_trainer_parts *parts); /* from the plan, after a step */
+void comet_trainer_recall(comet_trainer_parts *parts, comet_plan *plan);
+
+/* The entry's stream did not fit where this much was thought to do: it is taken to be larger. 0: it cannot be. */
+int comet_trainer_expect_more(comet_trainer_parts *parts, int entry);
 
 #endif

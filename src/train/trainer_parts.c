@@ -2,8 +2,10 @@
 /* A trainer's parts that need no large memory: the network, the backend, the plans. */
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/pages.h"
 #include "train/models/model.h"
+#include "train/plan_impl.h"
 #include "train/trainer_impl.h"
 
 static comet_status check(const comet_trainer_options *o, comet_message *message) {
@@ -46,23 +48,30 @@ static comet_status make_forms(const comet_trainer_options *o, const comet_alloc
     return status;
 }
 
+/* Everything kept, and evaluation. The plan that is run depends on the budget. */
 static comet_status make_plans(const comet_trainer_options *o, const comet_allocator *allocator,
                                comet_trainer_parts *parts, comet_message *message) {
-    const comet_plan_options training = {.batch = o->batch,
-                                         .training = 1,
-                                         .accumulate = o->accumulate > 1,
-                                         .choose = comet_forms_choose,
-                                         .context = parts->forms};
-    const comet_plan_options evaluation = {.batch = o->batch};
-    comet_status status = comet_plan_new(parts->graph, parts->backend, &training, allocator, &parts->plan, message);
+    const comet_plan_options training = {
+        .batch = o->batch, .training = 1, .accumulate = o->accumulate > 1, .input_bytes = 1};
+    const comet_plan_options evaluation = {.batch = o->batch, .input_bytes = 1};
+    comet_status status = comet_plan_new(parts->graph, parts->backend, &training, allocator, &parts->base, message);
     if (status == COMET_OK)
         status = comet_plan_new(parts->graph, parts->backend, &evaluation, allocator, &parts->evaluation, message);
     return status;
 }
 
+static comet_status take_marks(comet_trainer_parts *parts, comet_message *message) {
+    parts->again = comet_memory_take(parts->allocator, (size_t)parts->graph->value_count);
+    return parts->again ? COMET_OK : comet_message_memory(message);
+}
+
 comet_status comet_trainer_parts_new(const comet_trainer_options *options, const comet_allocator *allocator,
                                      comet_trainer_parts *parts, comet_message *message) {
     memset(parts, 0, sizeof *parts);
+    if (allocator) {
+        parts->allocator_copy = *allocator;
+        parts->allocator = &parts->allocator_copy;
+    }
     comet_status status = check(options, message);
     if (status == COMET_OK)
         status = make_graph(options, allocator, parts, message);
@@ -72,6 +81,10 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
         status = make_forms(options, allocator, parts, message);
     if (status == COMET_OK)
         status = make_plans(options, allocator, parts, message);
+    if (status == COMET_OK)
+        status = comet_trainer_seen_new(parts, message);
+    if (status == COMET_OK)
+        status = take_marks(parts, message);
     if (status != COMET_OK) {
         comet_trainer_parts_free(parts);
         return status;
@@ -82,10 +95,18 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
     return COMET_OK;
 }
 
-void comet_trainer_parts_free(comet_trainer_parts *parts) {
+void comet_trainer_parts_strip(comet_trainer_parts *parts) {
+    comet_trainer_seen_free(parts);
+    if (parts->again)
+        comet_memory_give(parts->allocator, parts->again, (size_t)parts->graph->value_count);
     comet_plan_free(parts->evaluation);
-    comet_plan_free(parts->plan);
+    comet_plan_free(parts->base);
     comet_forms_free(parts->forms);
+}
+
+void comet_trainer_parts_free(comet_trainer_parts *parts) {
+    comet_plan_free(parts->plan); /* it uses the base's ops */
+    comet_trainer_parts_strip(parts);
     comet_backend_free(parts->backend);
     comet_graph_free(parts->graph);
     memset(parts, 0, sizeof *parts);
@@ -97,11 +118,11 @@ size_t comet_trainer_parts_arena(const comet_trainer_parts *parts) {
     return comet_pages_round(training > evaluation ? training : evaluation);
 }
 
-comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts) {
+comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts, size_t store_limit) {
     const comet_plan_bytes plan = comet_plan_get_bytes(parts->plan);
-    const size_t streams = plan.peak_bytes - plan.static_bytes - plan.arena_bytes;
+    const size_t store = store_limit && store_limit < plan.store_bytes ? store_limit : plan.store_bytes;
     return (comet_trainer_bytes){.static_bytes = parts->static_bytes,
-                                 .planned_peak_bytes = parts->static_bytes + comet_trainer_parts_arena(parts) + streams,
+                                 .planned_peak_bytes = parts->static_bytes + comet_trainer_parts_arena(parts) + store,
                                  .saved_raw_bytes = plan.saved_raw_bytes,
                                  .saved_stored_bytes = plan.saved_stored_bytes};
 }

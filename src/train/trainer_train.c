@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches through a trainer: training and evaluation. */
-#include <string.h>
-
 #include "train/trainer_impl.h"
-
-static int64_t pixels_of(const comet_trainer *t, int images) {
-    return (int64_t)images * t->options.height * t->options.width;
-}
-
-static void normalise(const comet_trainer *t, const uint8_t *pixels, int images, float *values) {
-    comet_normalise(&t->options.normalisation, t->options.channels, pixels, pixels_of(t, images), values);
-}
 
 /* Over all weights. */
 static double mean_momentum(comet_trainer *t) {
@@ -50,22 +40,40 @@ static void count_saved(const comet_trainer *t, const comet_step_result *step, c
     }
 }
 
+/* A step for which there is no room is run again under another plan, as long as there is one. */
+static comet_status run(comet_trainer *t, const comet_step_options *options, comet_step_result *step,
+                        comet_message *message) {
+    for (;;) {
+        comet_status status = comet_step_run(t->step, options, step, message);
+        if (status == COMET_ERROR_DISK_FULL)
+            return comet_message_set(message, status, "the disk of %s is full: spill to another directory, or less",
+                                     t->options.spill_directory);
+        if (status == COMET_ERROR_CAPACITY)
+            status = comet_trainer_replan(t, step->refused_entry, message);
+        else
+            return status;
+        if (status != COMET_OK)
+            return status;
+    }
+}
+
 comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, double learning_rate,
                                  double momentum, comet_trainer_result *result, comet_message *message) {
     const int accumulate = t->options.accumulate, place = (int)(t->batches % accumulate);
-    const comet_step_options options = {.labels = labels,
+    const comet_step_options options = {.bytes = pixels,
+                                        .normalisation = &t->options.normalisation,
+                                        .labels = labels,
                                         .smoothing = t->options.smoothing,
                                         .gradient_scale = 1 / (float)accumulate,
                                         .accumulate = place > 0,
                                         .seed = t->options.seed,
                                         .step = (uint64_t)t->batches};
     comet_step_result step;
-    normalise(t, pixels, t->options.batch, comet_step_input(t->step));
-    comet_status status = comet_step_run(t->step, &options, &step, message);
+    comet_status status = run(t, &options, &step, message);
     if (status != COMET_OK)
         return status;
     t->batches++;
-    comet_trainer_learn(t);
+    comet_trainer_learn(&t->parts);
     *result = (comet_trainer_result){.loss = step.loss, .top1 = step.top1, .top5 = step.top5};
     count_saved(t, &step, result);
     if (place == accumulate - 1)
@@ -78,14 +86,13 @@ comet_status comet_trainer_evaluate(comet_trainer *t, const uint8_t *pixels, con
     if (count < 1 || count > t->options.batch)
         return comet_message_set(message, COMET_ERROR_ARGUMENT, "%d images do not fit a batch of %d", count,
                                  t->options.batch);
-    float *input = comet_step_input(t->evaluation);
-    const size_t image = (size_t)pixels_of(t, 1) * (size_t)t->options.channels;
+    const comet_step_options options = {.bytes = pixels,
+                                        .normalisation = &t->options.normalisation,
+                                        .labels = labels,
+                                        .count = count,
+                                        .smoothing = t->options.smoothing};
     comet_step_result step;
-    normalise(t, pixels, count, input);
-    memset(input + (size_t)count * image, 0, (size_t)(t->options.batch - count) * image * sizeof *input);
-    comet_status status = comet_step_run(
-        t->evaluation, &(comet_step_options){.labels = labels, .count = count, .smoothing = t->options.smoothing},
-        &step, message);
+    comet_status status = comet_step_run(t->evaluation, &options, &step, message);
     if (status != COMET_OK)
         return status;
     comet_accuracy_add(accuracy, comet_step_logits(t->evaluation), labels, count, t->options.classes);

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans within a budget. First as the forms ask; if that does not fit, what is kept goes to the file, if there is one, the first saved first, since
+ * it is needed last; then more and more of the network is computed again, from its beginning on, since by the time backward comes there what was
+ * held of the rest is gone. The first plan that fits is taken: it does the least beside what was asked for.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#include "base/pages.h"
+#include "train/plan_impl.h"
+#include "train/trainer_impl.h"
+
+static const int32_t cuts[] = {2, 3, 4, 6, 8, 12, 16, 24, 32};
+enum { CUTS = sizeof cuts / sizeof *cuts, SIXTEENTHS = 16 };
+
+/* ---- a plan ---- */
+
+typedef struct choice {
+    const comet_trainer_parts *parts;
+    const comet_saving *saving;
+    int offload_before; /* node */
+} choice;
+
+static void choose(void *context, comet_plan_entry *e) {
+    const choice *c = context;
+    const int again = c->parts->again[e->value];
+    comet_forms_choose(c->parts->forms, e);
+    if (e->form.form == COMET_FORM_RECOMPUTE && !again)
+        e->form.form = COMET_FORM_KEEP;
+    if (c->saving->forced && again && e->node >= 0) {
+        e->form.form = COMET_FORM_RECOMPUTE;
+        e->form.offload = 0;
+    }
+    if (comet_form_is_kept(&e->form) && e->node < c->offload_before)
+        e->form.offload = 1;
+}
+
+/* The node before which values make up so many 16ths of all that would be kept. */
+static int offload_before(const comet_trainer_parts *parts, int sixteenths) {
+    const comet_plan *base = parts->base;
+    size_t total = 0, before = 0;
+    if (sixteenths == 0)
+        return -1;
+    for (int i = 0; i < base->entry_count; i++)
+        total += base->entries[i].kind == COMET_SAVED_VALUE ? base->entries[i].raw_bytes : 0;
+    for (int node = 0; node < base->n; node++) {
+        for (int i = 0; i < base->entry_count; i++)
+            if (base->entries[i].kind == COMET_SAVED_VALUE && base->entries[i].node == node)
+                before += base->entries[i].raw_bytes;
+        if (before * SIXTEENTHS >= total * (size_t)sixteenths)
+            return node + 1;
+    }
+    return base->n;
+}
+
+comet_status comet_trainer_plan_with(comet_trainer_parts *parts, const comet_trainer_options *options,
+                                     const comet_saving *saving, comet_message *message) {
+    choice c = {parts, saving, offload_before(parts, saving->offload)};
+    const comet_plan_options o = {.batch = options->batch,
+                                  .training = 1,
+                                  .accumulate = options->accumulate > 1,
+                                  .choose = choose,
+                                  .context = &c,
+                                  .input_bytes = 1,
+                                  .like = parts->base};
+    comet_plan *plan;
+    comet_trainer_mark(parts, saving);
+    comet_status status = comet_plan_new(parts->graph, parts->backend, &o, parts->allocator, &plan, message);
+    if (status != COMET_OK)
+        return status;
+    comet_trainer_recall(parts, plan);
+    comet_plan_free(parts->plan);
+    parts->plan = plan;
+    parts->saving = *saving;
+    return COMET_OK;
+}
+
+size_t comet_trainer_need(const comet_trainer_parts *parts, const comet_trainer_options *options) {
+    const comet_plan_bytes b = comet_plan_get_bytes(parts->plan);
+    size_t store = b.store_bytes;
+    if (options->spill_directory && b.worst_scratch_bytes < store) /* the rest can be in the file */
+        store = b.worst_scratch_bytes;
+    return options->reserved_bytes + parts->static_bytes + comet_trainer_parts_arena(parts) + store;
+}
+
+/* A store that will hold nothing gets a page: 0 would be no limit. */
+size_t comet_trainer_store_limit(const comet_trainer_parts *parts, const comet_trainer_options *o) {
+    const size_t others = o->reserved_bytes + parts->static_bytes + comet_trainer_parts_arena(parts);
+    const size_t page = comet_pages_round(1);
+    if (!o->memory_bytes)
+        return 0;
+    return o->memory_bytes > others + page ? o->memory_bytes - others : page;
+}
+
+/* ---- the search ---- */
+
+typedef struct search {
+    comet_trainer_parts *parts;
+    const comet_trainer_options *options;
+    comet_message *message;
+    size_t budget, least;
+    int found;
+    size_t need; /* of what was found, or, while nothing was, of the best */
+    comet_saving saving;
+} search;
+
+static comet_status try(search *s, comet_saving saving, size_t *need) {
+    comet_status status = comet_trainer_plan_with(s->parts, s->options, &saving, s->message);
+    *need = status == COMET_OK ? comet_trainer_need(s->parts, s->options) : SIZE_MAX;
+    if (*need < s->least)
+        s->least = *need;
+    return status;
+}
+
+/* The best of a row of savings, which becomes what was found if it fits and nothing was before. */
+static comet_status try_row(search *s, const comet_saving *row, int count, comet_saving *best) {
+    size_t need, least = SIZE_MAX;
+    for (int i = 0; i < count; i++) {
+        comet_status status = try(s, row[i], &need);
+        if (status != COMET_OK)
+            return status;
+        if (need < least) {
+            least = need;
+            *best = row[i];
+        }
+    }
+    if (!s->found && least <= s->budget) {
+        s->found = 1;
+        s->saving = *best;
+    }
+    return COMET_OK;
+}
+
+static int row_of(comet_saving row[CUTS], comet_saving like) {
+    for (int i = 0; i < CUTS; i++) {
+        row[i] = like;
+        row[i].segments = cuts[i];
+    }
+    return CUTS;
+}
+
+static comet_status search_all(search *s, int only_first) {
+    const int file = s->options->spill_directory != NULL;
+    comet_saving row[CUTS] = {{0}}, asked, best;
+    const int count = comet_forms_recomputes(s->parts->forms) ? row_of(row, (comet_saving){0}) : 1;
+    comet_status status = try_row(s, row, count, &asked);
+    for (int k = 1; k <= SIXTEENTHS && file && status == COMET_OK && !(s->found && only_first); k++) {
+        asked.offload = k;
+        status = try_row(s, &asked, 1, &best);
+    }
+    for (int held = SIXTEENTHS - 2; held >= 0 && status == COMET_OK && !(s->found && only_first); held -= 2) {
+        const comet_saving like = {.held = held, .forced = 1, .offload = file ? SIXTEENTHS : 0};
+        status = try_row(s, row, row_of(row, like), &best);
+    }
+    return status;
+}
+
+static comet_status too_little(const search *s) {
+    const comet_trainer_options *o = s->options;
+    return comet_message_set(s->message, COMET_ERROR_CAPACITY,
+                             "a batch of %d does not fit in %.1f MiB: at least %.1f MiB are needed%s", o->batch,
+                             (double)o->memory_bytes / 0x1p20, ((double)s->least + 0.05 * 0x1p20) / 0x1p20,
+                             o->spill_directory ? "" : ", or a directory to spill to");
+}
+
+comet_status comet_trainer_plan_within(comet_trainer_parts *parts, const comet_trainer_options *options, size_t *least,
+                                       comet_message *message) {
+    search s = {.parts = parts,
+                .options = options,
+                .message = message,
+                .budget = options->memory_bytes ? options->memory_bytes : SIZE_MAX,
+                .least = SIZE_MAX};
+    comet_status status = search_all(&s, !least);
+    if (least)
+        *least = s.least;
+    if (status != COMET_OK)
+        return status;
+    return s.found ? comet_trainer_plan_with(parts, options, &s.saving, message) : too_little(&s);
+}
