@@ -22,10 +22,9 @@ typedef struct plan_case {
 } plan_case;
 
 typedef struct plan_answer {
-    plan_case shown;   /* within --memory if it fits; else, or without a limit, as asked for */
-    int fits;          /* --memory, or there is none */
-    int largest_batch; /* that fits --memory; 0: none does */
-    int has_baseline;
+    plan_case shown;    /* within --memory if it fits; else, or without a limit, as asked for */
+    int fits;           /* --memory, or there is none */
+    int largest_batch;  /* that fits --memory; 0: none does */
     plan_case baseline; /* for the report: the same network with everything kept */
 } plan_answer;
 

@@ -78,7 +78,6 @@ static int ask_baseline(const plan_request *r, plan_answer *answer) {
     options.forms = NULL;
     options.memory_bytes = 0;
     comet_status status = ask(&options, &answer->baseline, &message);
-    answer->has_baseline = status == COMET_OK;
     return status == COMET_OK ? DONE : said(status, &message);
 }
 

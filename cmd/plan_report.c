@@ -38,7 +38,8 @@ static int put_curves(report *r, const plan_request *request, const plan_answer 
         result = make_curve(&answer->shown, &x[1], &y[1], &count[1]);
     const report_series series[] = {{"none: everything kept", x[0], y[0], count[0], 0},
                                     {request->trainer.codec, x[1], y[1], count[1], 1}};
-    const int same = strcmp(request->trainer.codec, "none") == 0 && !request->trainer.forms;
+    const comet_trainer_options *o = &request->trainer;
+    const int same = strcmp(o->codec, "none") == 0 && !o->forms && !o->memory_bytes;
     if (result == DONE)
         report_lines(r, "Memory over a step: forward to the middle, then backward", "layers computed",
                      "MiB, weights, gradients and optimiser included", series + same, (size_t)(2 - same),
@@ -59,6 +60,12 @@ typedef struct layer {
     char label[2 * SIZE_TEXT + 8];
 } layer;
 
+static void add_to(layer *l, size_t raw, size_t stored, int estimate) {
+    l->raw += raw;
+    l->stored += stored;
+    l->estimate |= estimate;
+}
+
 /* Entries of one layer are one bar: its activation, statistics, mask. */
 static size_t gather(const plan_case *c, layer *layers) {
     size_t count = 0;
@@ -69,20 +76,35 @@ static size_t gather(const plan_case *c, layer *layers) {
             at++;
         if (at == count)
             layers[count++] = (layer){.name = e->name};
-        layers[at].raw += e->raw_bytes;
-        layers[at].stored += e->stored_bytes;
-        layers[at].estimate |= e->is_estimate;
+        add_to(&layers[at], e->raw_bytes, e->stored_bytes, e->is_estimate);
     }
     return count;
+}
+
+/* Bars that could not be seen (below a thousandth of all) become one, the last. `name`: room for its name. */
+static size_t fold_small(layer *layers, size_t count, size_t all, char name[SIZE_TEXT]) {
+    layer small = {.name = name};
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (layers[i].raw < all / 1000)
+            add_to(&small, layers[i].raw, layers[i].stored, layers[i].estimate);
+        else
+            layers[kept++] = layers[i];
+    snprintf(name, SIZE_TEXT, "%zu small ones", count - kept);
+    if (kept < count)
+        layers[kept++] = small;
+    return kept;
 }
 
 static void set_bar(layer *l, report_bar *bar) {
     char raw[SIZE_TEXT], stored[SIZE_TEXT];
     text_size(l->raw, raw, sizeof raw);
-    snprintf(l->label, sizeof l->label, "%s%s of %s", text_size(l->stored, stored, sizeof stored),
-             l->estimate ? "*" : "", raw);
-    *bar = (report_bar){l->name, (double)l->raw / mebibyte, (double)l->stored / mebibyte,
-                        l->raw == l->stored ? strcpy(l->label, raw) : l->label};
+    text_size(l->stored, stored, sizeof stored);
+    if (l->stored == l->raw)
+        snprintf(l->label, sizeof l->label, "%s", raw);
+    else
+        snprintf(l->label, sizeof l->label, "%s%s of %s", stored, l->estimate ? "*" : "", raw);
+    *bar = (report_bar){l->name, (double)l->raw / mebibyte, (double)l->stored / mebibyte, l->label};
 }
 
 static int put_layers(report *r, const plan_case *c) {
@@ -91,7 +113,8 @@ static int put_layers(report *r, const plan_case *c) {
     report_bar *bars = calloc(most, sizeof *bars);
     int result = layers && bars ? DONE : fail_memory();
     if (result == DONE) {
-        const size_t count = gather(c, layers);
+        char name[SIZE_TEXT];
+        const size_t count = fold_small(layers, gather(c, layers), c->fit.bytes.saved_raw_bytes, name);
         for (size_t i = 0; i < count; i++)
             set_bar(&layers[i], &bars[i]);
         report_bars(r, "Saved for the backward pass by layer, and darker what is stored of it", "MiB", bars, count);

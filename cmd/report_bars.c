@@ -23,7 +23,8 @@ static const char *bar_label(const report_bar *bar, const char *unit, char *text
     if (bar->label)
         return bar->label;
     char number[REPORT_NUMBER];
-    snprintf(text, capacity, "%s%s%s", report_number(bar->value, number), unit && *unit ? " " : "", unit ? unit : "");
+    const int has_unit = unit && *unit && isfinite(bar->value);
+    snprintf(text, capacity, "%s%s%s", report_number(bar->value, number), has_unit ? " " : "", has_unit ? unit : "");
     return text;
 }
 

@@ -76,7 +76,8 @@ int report_path_has(const report_series *s, size_t i, const report_axis *x, cons
 }
 
 void report_path(report *r, const report_series *s, const report_axis *x, const report_axis *y, int area) {
-    pen p = {.file = r->file, .base = y->from, .area = area};
+    const double base = y->low < 0 && y->high > 0 ? report_axis_place(y, 0) : y->from;
+    pen p = {.file = r->file, .base = base, .area = area};
     column c = {0};
     for (size_t i = 0; i < s->count; i++) {
         if (!report_path_has(s, i, x, y)) {

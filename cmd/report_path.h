@@ -7,7 +7,7 @@
 
 /*
  * The `d` of a path, broken at gaps; a point between two gaps is a dot. Of more points than the drawing has room for it keeps, in each pixel
- * column, the first, the least, the greatest and the last, so that no spike is lost. `area`: each piece closed along the lower end of y.
+ * column, the first, the least, the greatest and the last, so that no spike is lost. `area`: each piece closed along zero, or the lower end of y.
  */
 void report_path(report *r, const report_series *series, const report_axis *x, const report_axis *y, int area);
 

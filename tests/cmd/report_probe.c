@@ -31,7 +31,7 @@ static void fill_loss(double *to, size_t count, double start, double end, size_t
 }
 
 static void put_layers(report *r, size_t count, const char *title) {
-    static char names[LAYERS][32], labels[LAYERS][48];
+    static char names[LAYERS][64], labels[LAYERS][48];
     static report_bar bars[LAYERS];
     for (size_t i = 0; i < count; i++) {
         double raw = 98.0 / (1 + (double)(i / 14)) * (1 + (double)(i % 3) / 3);
