@@ -13,6 +13,7 @@ static void ask(int number) {
 }
 
 void stop_on_signals(void) {
+    signal(SIGXFSZ, SIG_IGN); /* a file that must not grow any more is an error of write, and has a line */
     static const int numbers[] = {SIGINT, SIGTERM};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction action = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ctrl-C: the first asks to stop, the second ends the process. */
+/* Signals of programs that run for long. Ctrl-C: the first asks to stop, the second ends the process. */
 #ifndef COMET_CMD_STOP_H
 #define COMET_CMD_STOP_H
 

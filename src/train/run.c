@@ -105,13 +105,16 @@ static void fill_result(comet_run_session *s) {
     r->bytes = comet_trainer_get_bytes(s->trainer);
 }
 
-/* A failed step leaves running statistics half changed: what there is to go on from is the last checkpoint. */
-static void add_consolation(comet_run_session *s) {
-    if (s->saved_step < 0)
-        return;
+/* What to do about it, and what there is to go on from: a failed step leaves running statistics half changed. */
+static void add_advice(comet_run_session *s, comet_status status) {
     comet_message why = *s->message;
-    comet_message_set(s->message, COMET_OK, "%.400s; stopped after step %lld, resume from step %lld in '%.120s'",
-                      why.text, (long long)s->step, (long long)s->saved_step, s->options->folder);
+    if (status == COMET_ERROR_DISK_FULL)
+        comet_message_set(s->message, status, "%.300s; make room in '%.120s' or spill to another folder", why.text,
+                          s->trainer_options.spill_directory ? s->trainer_options.spill_directory : "");
+    why = *s->message;
+    if (s->saved_step >= 0)
+        comet_message_set(s->message, status, "%.400s; stopped after step %lld, resume from step %lld in '%.120s'",
+                          why.text, (long long)s->step, (long long)s->saved_step, s->options->folder);
 }
 
 static comet_status train(comet_run_session *s) {
@@ -124,7 +127,7 @@ static comet_status train(comet_run_session *s) {
     if (status == COMET_OK)
         status = leave_results(s);
     if (status != COMET_OK)
-        add_consolation(s);
+        add_advice(s, status);
     fill_result(s);
     return status;
 }
