@@ -25,7 +25,9 @@ static const char help_begin[] =
     "  --variants LIST       forms as 'comet train --codec' takes them (none,eb)\n"
     "  --seeds N             runs of each variant (1); from 2 on the difference from the first variant has an "
     "interval\n"
-    "  --memory SIZE         each variant runs at the largest batch that fits, up to --batch (1024)\n"
+    "  --memory SIZE         each variant runs at the largest batch that fits, up to --batch (1024), with nothing "
+    "spilled\n"
+    "                        or recomputed that its name does not say\n"
     "  --json                one JSON object on standard output instead of the table\n"
     "  --report FILE.html    curves, memory over a step, ratio per layer\n"
     "  --quiet               no progress on standard error\n"
@@ -96,8 +98,8 @@ static int make_plan(const request *r, compare_plan *plan, comet_dataset **data)
     plan->quiet = r->quiet;
     if (answer == DONE)
         answer = train_options_read(&r->texts, &plan->run);
-    if (strstr(variants, "offload") && !r->texts.spill)
-        plan->run.trainer.spill_directory = train_default_spill();
+    if (!r->texts.spill)
+        plan->run.trainer.spill_directory = strstr(variants, "offload") ? train_default_spill() : NULL;
     if (answer == DONE)
         answer = check_variants(plan);
     if (answer == DONE)

@@ -105,7 +105,15 @@ static void fill_result(comet_run_session *s) {
     r->bytes = comet_trainer_get_bytes(s->trainer);
 }
 
-/* What to do about it, and what there is to go on from: a failed step leaves running statistics half changed. */
+/* A batch that failed has changed nothing: if it was an update's first, the state is that after the last update. */
+static void save_what_is_whole(comet_run_session *s) {
+    comet_message why = *s->message;
+    if (s->begun == 0)
+        (void)comet_run_save(s); /* if that fails too, the advice names an older one */
+    *s->message = why;
+}
+
+/* What to do about it, and what there is to go on from. */
 static void add_advice(comet_run_session *s, comet_status status) {
     comet_message why = *s->message;
     if (status == COMET_ERROR_DISK_FULL)
@@ -121,6 +129,8 @@ static comet_status train(comet_run_session *s) {
     comet_run_event started = comet_run_event_of(s, COMET_RUN_STARTED);
     comet_run_tell(s, &started);
     comet_status status = comet_run_loop(s);
+    if (status != COMET_OK)
+        save_what_is_whole(s);
     s->result->stopped = comet_run_stopped(s) && s->step < s->steps;
     if (status == COMET_OK && !s->result->stopped)
         status = comet_run_evaluate(s);

@@ -85,7 +85,10 @@ comet_status comet_run(const comet_run_options *options, const comet_allocator *
 comet_status comet_run_trainer_options(const comet_run_options *options, comet_trainer_options *trainer,
                                        size_t *loader_bytes, comet_message *message);
 
-/* The largest batch up to `most` with which trainer, data and loaders fit trainer.memory_bytes; the message says the least that would do. */
+/*
+ * The largest batch up to `most` with which trainer, data and loaders fit trainer.memory_bytes, every tensor being held in the form that the
+ * options say: nothing else spilled or computed again. COMET_ERROR_CAPACITY: not even one of 1; the message says what that takes.
+ */
 comet_status comet_run_largest_batch(const comet_run_options *options, int most, const comet_allocator *allocator,
                                      int *batch, comet_message *message);
 

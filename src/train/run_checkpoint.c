@@ -73,11 +73,10 @@ static comet_checkpoint checkpoint_of(comet_run_session *s, const identity *id) 
 
 static comet_status write_checkpoint(comet_run_session *s, const identity *id, void *estimates, size_t bytes) {
     comet_checkpoint c = checkpoint_of(s, id);
-    comet_loader_state loader = comet_loader_get_state(s->train);
     c.step = s->step;
     c.batches = *comet_trainer_batches(s->trainer);
     c.epoch = s->epoch;
-    comet_loader_state_format(&loader, c.loader);
+    comet_loader_state_format(&s->place, c.loader);
     c.keys[0] = s->trainer_options.seed;
     comet_trainer_get_estimates(s->trainer, estimates);
     c.blobs[0] = (comet_checkpoint_blob){.data = estimates, .bytes = bytes};
@@ -128,6 +127,7 @@ static comet_status go_on(comet_run_session *s, const comet_checkpoint *c) {
     *comet_trainer_updates(s->trainer) = s->step = s->saved_step = c->step;
     *comet_trainer_batches(s->trainer) = c->batches;
     s->epoch = c->epoch;
+    s->place = comet_loader_get_state(s->train);
     return status;
 }
 
@@ -193,6 +193,7 @@ static comet_status make_folder(const comet_run_session *s) {
 
 comet_status comet_run_begin(comet_run_session *s) {
     const comet_run_options *o = s->options;
+    s->place = comet_loader_get_state(s->train);
     if (o->folder && make_folder(s) != COMET_OK)
         return COMET_ERROR_IO;
     if (o->folder && comet_checkpoint_exists(o->folder)) {

@@ -82,35 +82,39 @@ void comet_run_close_loaders(comet_run_session *s) {
     comet_loader_free(s->evaluate);
 }
 
-/* COMET_ERROR_CAPACITY: a batch of that size does not fit. */
-static comet_status try_batch(const comet_run_options *options, int batch, const comet_allocator *allocator,
-                              comet_message *message) {
+/* All memory that a batch of that size would take, each tensor in the form that was asked for. */
+static comet_status bytes_for(const comet_run_options *options, int batch, const comet_allocator *allocator,
+                              size_t *bytes, comet_message *message) {
     comet_run_options o = *options;
     comet_trainer_options trainer;
     comet_fit fit;
     size_t loader_bytes;
     o.trainer.batch = batch;
+    o.trainer.memory_bytes = 0;
     comet_status status = comet_run_trainer_options(&o, &trainer, &loader_bytes, message);
-    return status == COMET_OK ? comet_trainer_fit(&trainer, allocator, &fit, NULL, NULL, NULL, message) : status;
+    if (status == COMET_OK)
+        status = comet_trainer_fit(&trainer, allocator, &fit, NULL, NULL, NULL, message);
+    if (status == COMET_OK)
+        *bytes = fit.bytes.planned_peak_bytes + trainer.reserved_bytes;
+    return status;
 }
 
-/* What the loaders hold grows with the batch, too, so this is not comet_trainer_largest_batch. */
+/* Not comet_trainer_largest_batch: what the loaders hold grows with the batch, too, and forms are to stay as they are. */
 comet_status comet_run_largest_batch(const comet_run_options *options, int most, const comet_allocator *allocator,
                                      int *batch, comet_message *message) {
     int64_t images = comet_dataset_get_info(options->data)->count[COMET_SPLIT_TRAIN];
+    size_t limit = options->trainer.memory_bytes, bytes = 0;
     int fits = 1, above = (most < images ? most : (int)images) + 1;
     *batch = 0;
-    comet_status status = try_batch(options, fits, allocator, message);
+    comet_status status = bytes_for(options, fits, allocator, &bytes, message);
+    if (status == COMET_OK && bytes > limit)
+        return comet_message_set(message, COMET_ERROR_CAPACITY,
+                                 "even a batch of 1 takes %.1f MiB, and %.1f MiB are allowed", (double)bytes / 1048576,
+                                 (double)limit / 1048576);
     while (status == COMET_OK && above - fits > 1) {
         int middle = fits + (above - fits) / 2;
-        comet_message ignored;
-        status = try_batch(options, middle, allocator, &ignored);
-        if (status == COMET_OK)
-            fits = middle;
-        else if (status == COMET_ERROR_CAPACITY)
-            above = middle, status = COMET_OK;
-        else
-            comet_message_set(message, status, "%s", ignored.text);
+        status = bytes_for(options, middle, allocator, &bytes, message);
+        *(bytes <= limit ? &fits : &above) = middle;
     }
     if (status == COMET_OK)
         *batch = fits;

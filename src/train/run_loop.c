@@ -34,6 +34,7 @@ static comet_status train_batch(comet_run_session *s, double rate, double moment
     if (batch.epoch != s->epoch)
         s->epoch_loss = (comet_mean){0};
     s->epoch = batch.epoch;
+    s->begun++;
     add_batch(u, &result, &batch);
     return COMET_OK;
 }
@@ -82,6 +83,8 @@ static comet_status make_update(comet_run_session *s, int *epoch_ended) {
     double ms = comet_run_clock_ms() - start;
     comet_trainer_result result = result_of(&u);
     s->step++;
+    s->begun = 0;
+    s->place = comet_loader_get_state(s->train);
     *epoch_ended = u.epoch_ended;
     record(s, &result, ms);
     tell(s, &result, rate, ms);

@@ -32,7 +32,8 @@ class Compare(case.Case):
             self.assertGreater(run["measured_peak_bytes"], run["static_bytes"])
             self.assertAlmostEqual(run["images_per_s"], 16e3 / run["ms_per_step"], delta=0.01 * run["images_per_s"])
         none, eb = runs[0], runs[2]
-        self.assertEqual(none["saved_raw_bytes"], none["saved_stored_bytes"])
+        self.assertLessEqual(none["saved_stored_bytes"], none["saved_raw_bytes"])
+        self.assertGreater(none["saved_stored_bytes"], 0.9 * none["saved_raw_bytes"])  # images are held as bytes
         self.assertGreater(none["saved_stored_bytes"], 8 * eb["saved_stored_bytes"])
         self.assertGreater(none["planned_peak_bytes"], eb["planned_peak_bytes"])
         self.assertEqual(report["failures"], [])
@@ -114,7 +115,7 @@ class Compare(case.Case):
     def test_memory_too_small(self):
         done = self.run_comet(*SMALL, "--json", "--memory", "100KiB", "--variants", "none")
         self.assertEqual((done.returncode, json.loads(done.stdout)["variants"]), (1, []))
-        self.assertRegex(done.stderr.decode(), r"\Acomet: none, seed 1: [^\n]*[KMG]iB[^\n]*\n\Z")
+        self.assertRegex(done.stderr.decode(), r"\Acomet: none, seed 1: [^\n]*MiB[^\n]*\n\Z")
 
 
 class Demo(case.Case):
