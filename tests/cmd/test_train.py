@@ -250,12 +250,15 @@ class Failures(Train):
         text = self.refused(1, *SMALL, "--steps", "2", "--memory", "100KiB", says="at least")
         least = "".join(re.search(r"at least ([\d.]+) (\w+)", text).groups())
         self.train("--steps", "2", "--checkpoint", "none", "--memory", least)
-        self.train("--steps", "3", "--checkpoint", "none", "--json-log", "free")
+        common = ("--steps", "3", "--checkpoint", "none", "--codec", "none", "--batch", "64", "--json-log")
+        self.train(*common, "free")
         free = self.log("free", "end")[0]
-        budget = 200 * 256 + free["planned_peak_bytes"] * 4 // 5
-        self.train("--steps", "3", "--checkpoint", "none", "--json-log", "tight", "--memory", str(budget))
+        budget = free["planned_peak_bytes"] * 3 // 4
+        self.train(*common, "tight", "--memory", str(budget))
         tight = self.log("tight", "end")[0]
-        self.assertLess(tight["allocated_peak_bytes"], budget)
+        self.assertLess(tight["planned_peak_bytes"], budget)
+        self.assertLess(tight["measured_peak_bytes"], free["measured_peak_bytes"])
+        self.assertGreater(self.log("tight", "step")[0]["spilled_bytes"], 0)
         self.assertEqual([s["loss"] for s in self.log("tight", "step")], [s["loss"] for s in self.log("free", "step")])
 
     def test_full_disk_at_a_checkpoint(self):
