@@ -63,7 +63,8 @@ class Sums(Case):
 
     def test_layers_add_up_to_the_totals_for_every_model(self):
         for model in MODELS:
-            for codec in ("none", "eb", "pool:2", "group:4", "dct", "zvc"):
+            every = model in ("resnet18", "efficientnet_b0", "resnet8")
+            for codec in ("none", "eb", "pool:2", "group:4", "dct", "zvc", "recompute", "eb+offload") if every else ("eb",):
                 with self.subTest(model=model, codec=codec):
                     plan = self.plan(model, batch=4, codec=codec)
                     self.check(plan)
@@ -121,7 +122,7 @@ class Sums(Case):
 class Memory(Case):
     def test_the_largest_batch_grows_with_the_memory(self):
         batches = [self.plan("resnet18", image=64, memory=memory)["largest_batch"]
-                   for memory in ("140MiB", "200MiB", "300MiB", "400MiB", "1GiB")]
+                   for memory in ("140MiB", "200MiB", "300MiB", "400MiB")]
         self.assertEqual(batches, sorted(batches))
         self.assertGreater(batches[-1], batches[1])
         self.assertGreater(batches[1], 0)
