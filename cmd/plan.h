@@ -32,9 +32,9 @@ typedef struct plan_answer {
 typedef struct plan_totals {
     size_t static_bytes, arena_bytes, stream_bytes, peak_bytes;
     size_t raw_bytes, stored_bytes; /* of all that is saved */
-    size_t spilled_bytes;           /* of the stored ones, in the file */
+    size_t spilled_bytes;           /* in the file: what is offloaded, and streams that the limit leaves no room for */
     size_t recomputed_bytes;        /* of the raw ones, not held at all */
-    int spilled, recomputed, estimates, entries;
+    int estimates, entries;
 } plan_totals;
 
 extern const char plan_help[];

@@ -93,23 +93,21 @@ int plan_ask(const plan_request *r, plan_answer *answer) {
 static void add_entry(plan_totals *t, const comet_plan_entry *e) {
     t->entries++;
     t->estimates += e->is_estimate != 0;
-    if (e->form.form == COMET_FORM_RECOMPUTE) {
-        t->recomputed++;
+    if (e->form.form == COMET_FORM_RECOMPUTE)
         t->recomputed_bytes += e->raw_bytes;
-    } else if (e->form.offload) {
-        t->spilled++;
+    else if (e->form.offload)
         t->spilled_bytes += e->stored_bytes;
-    }
 }
 
 plan_totals plan_sum(const plan_case *c) {
     const comet_plan_bytes plan = comet_plan_get_bytes(c->plan);
     plan_totals t = {.static_bytes = c->fit.bytes.static_bytes,
-                     .stream_bytes = plan.peak_bytes - plan.static_bytes - plan.arena_bytes,
+                     .arena_bytes = c->fit.bytes.arena_bytes,
                      .peak_bytes = c->fit.bytes.planned_peak_bytes,
                      .raw_bytes = plan.saved_raw_bytes,
                      .stored_bytes = plan.saved_stored_bytes};
-    t.arena_bytes = t.peak_bytes - t.static_bytes - t.stream_bytes;
+    t.stream_bytes = t.peak_bytes - t.static_bytes - t.arena_bytes;
+    t.spilled_bytes = plan.store_bytes - t.stream_bytes; /* what the store has no room for under the limit */
     for (int i = 0; i < c->entry_count; i++)
         add_entry(&t, c->entries[i]);
     return t;

@@ -65,9 +65,9 @@ static void print_totals(const plan_totals *t) {
     if (t->stream_bytes)
         print_size("compressed, at the fullest moment", t->stream_bytes, t->estimates);
     print_size("planned peak", t->peak_bytes, t->estimates);
-    if (t->spilled)
+    if (t->spilled_bytes)
         print_size("in the spill file", t->spilled_bytes, t->estimates);
-    if (t->recomputed)
+    if (t->recomputed_bytes)
         print_size("not held but computed again", t->recomputed_bytes, 0);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plan as pictures: memory over a step, saved bytes by layer. */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +17,17 @@ enum { SIZE_TEXT = 32 };
 
 /* ---- memory over a step ---- */
 
-/* *x and *y are the caller's to free, after a failure too. */
-static int make_curve(const plan_case *c, double **x, double **y, size_t *count) {
+/* At most `limit`: there the store spills. *x and *y are the caller's to free, after a failure too. */
+static int make_curve(const plan_case *c, size_t limit, double **x, double **y, size_t *count) {
     *count = (size_t)comet_plan_times(c->plan);
     *x = malloc(*count * sizeof **x);
     *y = malloc(*count * sizeof **y);
     if (!*x || !*y)
         return fail_memory();
     for (size_t t = 0; t < *count; t++) {
+        const size_t bytes = c->fit.bytes.static_bytes + comet_plan_bytes_at(c->plan, (int)t);
         (*x)[t] = (double)t;
-        (*y)[t] = (double)(c->fit.bytes.static_bytes + comet_plan_bytes_at(c->plan, (int)t)) / mebibyte;
+        (*y)[t] = (double)(bytes < limit ? bytes : limit) / mebibyte;
     }
     return DONE;
 }
@@ -33,9 +35,10 @@ static int make_curve(const plan_case *c, double **x, double **y, size_t *count)
 static int put_curves(report *r, const plan_request *request, const plan_answer *answer) {
     double *x[2] = {NULL, NULL}, *y[2] = {NULL, NULL};
     size_t count[2] = {0, 0};
-    int result = make_curve(&answer->baseline, &x[0], &y[0], &count[0]);
+    const size_t limit = answer->fits && request->trainer.memory_bytes ? request->trainer.memory_bytes : SIZE_MAX;
+    int result = make_curve(&answer->baseline, SIZE_MAX, &x[0], &y[0], &count[0]);
     if (result == DONE)
-        result = make_curve(&answer->shown, &x[1], &y[1], &count[1]);
+        result = make_curve(&answer->shown, limit, &x[1], &y[1], &count[1]);
     const report_series series[] = {{"none: everything kept", x[0], y[0], count[0], 0},
                                     {request->trainer.codec, x[1], y[1], count[1], 1}};
     const comet_trainer_options *o = &request->trainer;

@@ -31,22 +31,29 @@ static const char *precise_size(size_t bytes, char text[SIZE_TEXT]) {
     return text;
 }
 
+/* " with 98.0 MiB in the spill file and 12.0 MiB computed again", or less, or nothing. */
+static void how_it_fits(const plan_totals *t, char text[PLAN_TEXT / 2]) {
+    char spilled[SIZE_TEXT], recomputed[SIZE_TEXT];
+    const int both = t->spilled_bytes && t->recomputed_bytes;
+    precise_size(t->spilled_bytes, spilled);
+    precise_size(t->recomputed_bytes, recomputed);
+    snprintf(text, PLAN_TEXT / 2, "%s%s%s%s%s%s", t->spilled_bytes || t->recomputed_bytes ? " with " : "",
+             t->spilled_bytes ? spilled : "", t->spilled_bytes ? " in the spill file" : "", both ? " and " : "",
+             t->recomputed_bytes ? recomputed : "", t->recomputed_bytes ? " computed again" : "");
+}
+
 static int budget_here(const plan_request *r, const plan_answer *answer, char text[PLAN_TEXT]) {
     const plan_totals t = plan_sum(&answer->shown);
-    char limit[SIZE_TEXT], least[SIZE_TEXT];
+    char limit[SIZE_TEXT], least[SIZE_TEXT], how[PLAN_TEXT / 2];
     precise_size(r->trainer.memory_bytes, limit);
     precise_size(answer->shown.fit.least_bytes, least);
-    if (!answer->fits)
-        return snprintf(
-            text, PLAN_TEXT,
-            "A batch of %d does not fit %s: %s is the least that would do. The plan is the one without a limit.",
-            r->trainer.batch, limit, least);
-    if (t.spilled || t.recomputed)
-        return snprintf(
-            text, PLAN_TEXT,
-            "A batch of %d fits %s with %d tensors in the spill file and %d computed again; the least for it is %s.",
-            r->trainer.batch, limit, t.spilled, t.recomputed, least);
-    return snprintf(text, PLAN_TEXT, "A batch of %d fits %s; the least for it is %s.", r->trainer.batch, limit, least);
+    how_it_fits(&t, how);
+    if (answer->fits)
+        return snprintf(text, PLAN_TEXT, "A batch of %d fits %s%s; the least for it is %s.", r->trainer.batch, limit,
+                        how, least);
+    return snprintf(text, PLAN_TEXT,
+                    "A batch of %d does not fit %s: the least that would do is %s. This is the plan without a limit.",
+                    r->trainer.batch, limit, least);
 }
 
 void plan_budget_text(const plan_request *r, const plan_answer *answer, char text[PLAN_TEXT]) {

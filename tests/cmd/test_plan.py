@@ -63,7 +63,8 @@ class Sums(Case):
 
     def test_layers_add_up_to_the_totals_for_every_model(self):
         for model in MODELS:
-            for codec in ("none", "eb", "pool:2", "group:4", "dct", "zvc"):
+            every = model in ("resnet18", "efficientnet_b0", "resnet8")
+            for codec in ("none", "eb", "pool:2", "group:4", "dct", "zvc", "recompute", "eb+offload") if every else ("eb",):
                 with self.subTest(model=model, codec=codec):
                     plan = self.plan(model, batch=4, codec=codec)
                     self.check(plan)
@@ -71,7 +72,8 @@ class Sums(Case):
 
     def test_kept_sizes_are_exact_and_compressed_ones_estimates(self):
         none, eb = (self.plan("resnet18", batch=8, codec=codec) for codec in ("none", "eb"))
-        self.assertEqual(none["saved_raw_bytes"], none["saved_stored_bytes"])
+        for layer in none["layers"]:  # images come as bytes, and are kept as such
+            self.assertEqual(layer["stored_bytes"], layer["raw_bytes"] // (4 if layer["form"] == "u8" else 1), layer)
         self.assertFalse(any(layer["estimate"] for layer in none["layers"]))
         for layer in eb["layers"]:
             self.assertEqual(layer["estimate"], layer["form"] == "eb:0.3", layer)
@@ -120,7 +122,7 @@ class Sums(Case):
 class Memory(Case):
     def test_the_largest_batch_grows_with_the_memory(self):
         batches = [self.plan("resnet18", image=64, memory=memory)["largest_batch"]
-                   for memory in ("140MiB", "200MiB", "300MiB", "400MiB", "1GiB")]
+                   for memory in ("140MiB", "200MiB", "300MiB", "400MiB")]
         self.assertEqual(batches, sorted(batches))
         self.assertGreater(batches[-1], batches[1])
         self.assertGreater(batches[1], 0)
@@ -151,8 +153,29 @@ class Memory(Case):
         self.assertEqual((plan["fits"], plan["largest_batch"]), (False, 0))
         self.assertGreater(plan["least_bytes"], 100 * MIB)
         text = self.text("--model", "resnet50", "--batch", "2", "--memory", "100MiB")
-        self.assertIn("does not fit 100.0 MiB", text)
+        self.assertIn("does not fit 100.0 MiB: the least that would do is", text)
         self.assertIn("Not even a batch of 1 fits", text)
+
+    def test_what_does_not_fit_is_spilled_then_recomputed(self):
+        free = self.plan("resnet18", batch=16, image=64, codec="none")
+        self.assertEqual((free["spilled_bytes"], free["recomputed_bytes"]), (0, 0))
+        memory = (free["least_bytes"] + free["peak_bytes"]) // 2
+        spilled = self.plan("resnet18", batch=16, image=64, codec="none", memory=memory)
+        self.assertTrue(spilled["fits"])
+        self.assertLessEqual(spilled["peak_bytes"], memory)
+        self.assertGreater(spilled["spilled_bytes"], 0)
+        again = self.plan("resnet18", "--spill-dir", "none", batch=16, image=64, codec="none", memory=memory)
+        self.assertEqual(again["spilled_bytes"], 0)
+        self.assertTrue(again["fits"])
+        self.assertGreater(again["recomputed_bytes"], 0)
+        self.assertLessEqual(again["peak_bytes"], memory)
+        self.assertGreaterEqual(again["least_bytes"], spilled["least_bytes"])
+
+    def test_how_it_fits_is_said(self):
+        arguments = ("--model", "resnet18", "--codec", "none", "--memory", "400MiB")
+        self.assertRegex(self.text(*arguments), r"fits 400\.0 MiB with [\d.]+ MiB in the spill file; the least for it is")
+        self.assertRegex(self.text(*arguments, "--spill-dir", "none"),
+                         r"fits 400\.0 MiB with [\d.]+ MiB computed again; the least for it is")
 
     def test_without_a_limit_nothing_is_said_about_it(self):
         plan = self.plan("resnet8")
