@@ -198,13 +198,14 @@ void compare_print_json(const compare_plan *plan, const compare_results *results
 /* ---- the report ---- */
 
 int compare_report(const char *path, const compare_plan *plan, const compare_results *results) {
-    char subtitle[256], title[128], text[256], paragraph[2048];
+    char subtitle[256], title[128], text[256], lines[4096];
     size_t used = 0;
     snprintf(title, sizeof title, "%s on %s", plan->run.trainer.model, comet_dataset_get_info(plan->run.data)->name);
     describe(plan, results, subtitle, sizeof subtitle);
-    for (int v = 1; v < variant_count(results) && used < sizeof paragraph; v++) {
+    for (int v = 1; v < variant_count(results) && used < sizeof lines; v++) {
         compare_text(results, v, text, sizeof text);
-        used += (size_t)snprintf(paragraph + used, sizeof paragraph - used, "%s. ", text);
+        if (*text)
+            used += (size_t)snprintf(lines + used, sizeof lines - used, "%s\n", text);
     }
-    return train_report_write(path, title, subtitle, used ? paragraph : NULL, results->records, (size_t)results->count);
+    return train_report_write(path, title, subtitle, used ? lines : NULL, results->records, (size_t)results->count);
 }

@@ -164,24 +164,32 @@ static void picture_destroy(picture *p) {
     free(p->times);
 }
 
-static void put_sections(report *r, picture *p, const char *paragraph) {
+static void put_paragraphs(report *r, const char *lines) {
+    char line[512];
+    for (size_t length; lines && *lines; lines += length + (lines[length] != '\0')) {
+        length = strcspn(lines, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)length, lines);
+        report_text(r, line);
+    }
+}
+
+static void put_sections(report *r, picture *p, const char *lines) {
     put_table(r, p);
-    if (paragraph)
-        report_text(r, paragraph);
+    put_paragraphs(r, lines);
     put_lines(r, p, "Loss while training", "step", "loss", loss_curve, REPORT_LOG_Y);
     put_lines(r, p, "Accuracy on images it has not seen", "step", "per cent", accuracy_curve, 0);
-    put_lines(r, p, "Memory over a step, as planned: forward, then backward", "op", "MiB", memory_curve,
+    put_lines(r, p, "Memory over a step as planned, without weights: forward, then backward", "op", "MiB", memory_curve,
               REPORT_AREA | REPORT_FROM_ZERO);
     put_all_layers(r, p);
 }
 
-int train_report_write(const char *path, const char *title, const char *subtitle, const char *paragraph,
+int train_report_write(const char *path, const char *title, const char *subtitle, const char *lines,
                        const record *records, size_t count) {
     report r;
     picture p;
     int answer = picture_init(&p, records, count) ? report_open(&r, path, title, subtitle) : fail_memory();
     if (answer == DONE) {
-        put_sections(&r, &p, paragraph);
+        put_sections(&r, &p, lines);
         answer = report_close(&r);
     }
     picture_destroy(&p);

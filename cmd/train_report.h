@@ -6,8 +6,8 @@
 #include "record.h"
 #include "report.h"
 
-/* Runs of a variant stand together. Those that failed are left out. `paragraph` may be NULL. */
-int train_report_write(const char *path, const char *title, const char *subtitle, const char *paragraph,
+/* Runs of a variant stand together. Those that failed are left out. `lines`: paragraphs, each ended by a line feed, or NULL. */
+int train_report_write(const char *path, const char *title, const char *subtitle, const char *lines,
                        const record *records, size_t count);
 
 /* The columns of tables of runs, and a run's cells. */
