@@ -99,13 +99,16 @@ static void run_apart(const compare_plan *plan, comet_run_options *run, const pl
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
+        stop_with_parent();
         run_here(plan, run, at, ends[1]);
     }
     close(ends[1]);
+    stop_child = child > 0 ? (sig_atomic_t)child : 0;
     if (child > 0)
         collect(r, run, child, ends[0]);
     else
         fail_record(r, run, strerror(errno));
+    stop_child = 0;
     close(ends[0]);
     if (r->figures.status != COMET_OK)
         note("%s, seed %llu: %s", r->figures.name, (unsigned long long)r->figures.seed, r->figures.why.text);

@@ -135,9 +135,11 @@ static void print_summary(const watch *w) {
     printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
            text_size(r->loader_bytes, b, sizeof b));
     printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
-    if (w->run->folder)
-        printf("%s'%s'%s\n", r->stopped ? "stopped; go on with --resume from " : "checkpoint ", w->run->folder,
-               r->stopped ? "" : ", weights in last.safetensors");
+    if (r->stopped)
+        printf("stopped after step %lld%s%s%s\n", (long long)r->step, w->run->folder ? "; --resume goes on from '" : "",
+               w->run->folder ? w->run->folder : "", w->run->folder ? "'" : "");
+    else if (w->run->folder)
+        printf("checkpoint '%s', weights in last.safetensors\n", w->run->folder);
 }
 
 static int write_report(const request *r, const watch *w) {

@@ -8,7 +8,6 @@
 
 #include "clock.h"
 #include "message.h"
-#include "stop.h"
 #include "text.h"
 
 enum { BAR_WIDTH = 20, LINE_BYTES = 400 };
@@ -87,16 +86,7 @@ static void add_step(train_progress *p, const comet_run_event *event) {
     p->last = now;
 }
 
-static void tell_stopping(train_progress *p) {
-    if (p->stopping || !stop_asked)
-        return;
-    p->stopping = 1;
-    train_progress_clear(p);
-    note("stopping; once more to end at once");
-}
-
 void train_progress_event(train_progress *p, const comet_run_event *event) {
-    tell_stopping(p);
     if (event->kind == COMET_RUN_STARTED) {
         p->first_step = event->step;
         if (p->runs_before == 0)

@@ -7,9 +7,8 @@
 #include "train/run.h"
 
 typedef struct train_progress {
-    int silent, terminal, drawn, stopping;
-    const char *label; /* before all else; "" */
-    int epochs;
+    int silent, terminal, drawn;
+    const char *label;     /* before all else; "" */
     int runs_before, runs; /* of several runs this is one: their time is in what is left */
     double first_start;    /* of the first of them */
     double start, last;

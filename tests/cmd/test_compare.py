@@ -98,6 +98,19 @@ class Compare(case.Case):
         self.assertIn("signal 9", err.decode())
         self.assertEqual(len(json.loads(out)["failures"]), 2)
 
+    def test_ctrl_c(self):
+        """The run in progress is stopped, those behind it are not begun; what is there is shown."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            child = self.start(*SMALL, "--json", "--epochs", "5000", "--variants", "none,eb")
+            self.addCleanup(child.kill)
+            self.wait_for_child(child.pid)
+            time.sleep(0.5)
+            child.send_signal(number)
+            out, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 1)
+            self.assertIn("stopped after 1 of 2 runs", err.decode())
+            self.assertEqual([f["message"] for f in json.loads(out)["failures"]], ["stopped"])
+
     def wait_for_child(self, pid, other_than=0):
         for _ in range(3000):
             with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
