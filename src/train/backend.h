@@ -29,7 +29,7 @@ typedef struct comet_op_call {
     void *state;    /* what `prepare` made */
 
     const float *x[2]; /* forward: the inputs; backward: those that it needs */
-    float *y;          /* forward: the output; backward: the same if it needs it */
+    float *y; /* forward: the output, NULL: a batch norm's statistics alone; backward: the output if it needs it */
     const float *dy;
     float *dx[2]; /* NULL: not wanted */
     void *side;   /* comet_op_side_bytes; NULL if nothing is kept */

@@ -15,11 +15,12 @@ enum {
     COMET_NEEDS_SIGN =
         8, /* where the output is greater than 0: its values if they are there exactly, else a bit each */
 
-    COMET_Y_OVER_X = 16,      /* forward may write its output over its first input */
-    COMET_DX_OVER_DY = 32,    /* backward may write the first input's gradient over the output's */
-    COMET_DX_IS_DY = 64,      /* the gradient of every input is the output's: nothing is computed */
-    COMET_RANDOM = 128,       /* drawn from a counter; backward draws it again */
-    COMET_TRAINING_ONLY = 256 /* evaluation: the output is the input */
+    COMET_Y_OVER_X = 16,       /* forward may write its output over its first input */
+    COMET_DX_OVER_DY = 32,     /* backward may write the first input's gradient over the output's */
+    COMET_DX_IS_DY = 64,       /* the gradient of every input is the output's: nothing is computed */
+    COMET_RANDOM = 128,        /* drawn from a counter; backward draws it again */
+    COMET_TRAINING_ONLY = 256, /* evaluation: the output is the input */
+    COMET_DX_OVER_NEED = 512   /* backward may write the first input's gradient over the first value that it needs */
 };
 
 /* Flags of above, for this node. */

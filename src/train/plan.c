@@ -26,10 +26,8 @@ int comet_plan_grow(comet_plan *p, void **array, int count, int *room, size_t si
 }
 
 int comet_plan_buffer(comet_plan *p, size_t bytes, int first, int last) {
-    int room = p->buffer_room;
-    if (!comet_plan_grow(p, (void **)&p->buffers, p->buffer_count, &p->buffer_room, sizeof *p->buffers))
-        return -1;
-    if (!comet_plan_grow(p, (void **)&p->buffer_holds, p->buffer_count, &room, sizeof *p->buffer_holds))
+    if (!comet_plan_grow(p, (void **)&p->buffers, p->buffer_count, &p->buffer_room, sizeof *p->buffers) ||
+        !comet_plan_grow(p, (void **)&p->buffer_holds, p->buffer_count, &p->holds_room, sizeof *p->buffer_holds))
         return -1;
     p->buffers[p->buffer_count] =
         (comet_buffer){(bytes + COMET_ALIGNMENT - 1) / COMET_ALIGNMENT * COMET_ALIGNMENT, 0, first, last};
@@ -163,7 +161,7 @@ void comet_plan_free(comet_plan *p) {
     for (int i = 0; i < VALUE_ARRAYS; i++)
         comet_memory_give(allocator, *arrays[i], (size_t)p->graph->value_count * sizeof(int));
     comet_memory_give(allocator, p->nodes, (size_t)p->n * sizeof *p->nodes);
-    comet_memory_give(allocator, p->buffer_holds, (size_t)p->buffer_room * sizeof *p->buffer_holds);
+    comet_memory_give(allocator, p->buffer_holds, (size_t)p->holds_room * sizeof *p->buffer_holds);
     comet_memory_give(allocator, p->buffers, (size_t)p->buffer_room * sizeof *p->buffers);
     comet_memory_give(allocator, p->entries, (size_t)p->entry_room * sizeof *p->entries);
     comet_memory_give(allocator, p->load_list, (size_t)p->load_room * sizeof *p->load_list);

@@ -70,9 +70,15 @@ static int make_again(comet_plan *p, comet_value v, int node) {
     return p->value_loaded[v] = again.buffer;
 }
 
+/* 1: rather decoded again for each backward that needs it than held between them: a large one would be part of the peak. */
+static int is_reloaded(const comet_plan *p, comet_value v, const comet_plan_entry *e) {
+    return e->form.form == COMET_FORM_CODEC && !e->form.offload && 2 * comet_plan_value_bytes(p, v) >= p->largest_bytes;
+}
+
 static int load_value(comet_plan *p, comet_value v, int entry, int node) {
     const int time = comet_plan_backward_time(p, node);
-    const int last = p->value_last_use[v] > time ? p->value_last_use[v] : time;
+    const int stays = p->value_last_use[v] > time && !is_reloaded(p, v, &p->entries[entry]);
+    const int last = stays ? p->value_last_use[v] : time;
     p->value_loaded[v] = comet_plan_buffer(p, comet_plan_value_bytes(p, v), time, last);
     add_load(p, node, entry, p->value_loaded[v],
              p->value_norm[v] >= 0 ? (comet_rebuild)p->value_rebuild[v] : COMET_REBUILD_NOTHING);
@@ -162,16 +168,39 @@ static void pass_on(comet_plan *p, int i) {
     let_go(p, p->nodes[i].output);
 }
 
+/* The buffer of the first value that a backward needs, if nobody needs it any more; -1. What is computed again may need what is kept. */
+static int spent_need(comet_plan *p, int i) {
+    const comet_node *node = &p->graph->nodes[i];
+    comet_plan_node *n = &p->nodes[i];
+    const int time = comet_plan_backward_time(p, i), buffer = n->needs_x[0] >= 0 ? n->needs_x[0] : n->needs_y;
+    const comet_value v = comet_plan_root(p, n->needs_x[0] >= 0 ? node->input[0] : node->output);
+    if (buffer < 0 || p->buffers[buffer].last > time)
+        return -1;
+    if (n->normalised)
+        return buffer;
+    if (buffer == p->value_buffer[v])
+        return p->computes_again ? -1 : buffer;
+    p->value_loaded[v] = -1;
+    return buffer;
+}
+
+/* Where the first input's gradient is written over something else; -1. */
+static int place_over(comet_plan *p, int i) {
+    const unsigned traits = comet_op_traits(p->graph, &p->graph->nodes[i]);
+    if ((traits & COMET_DX_OVER_DY) && p->buffer_holds[p->nodes[i].dy] == 1)
+        return p->nodes[i].dy;
+    return traits & COMET_DX_OVER_NEED ? spent_need(p, i) : -1;
+}
+
 static void compute(comet_plan *p, int i) {
     const comet_node *node = &p->graph->nodes[i];
     comet_plan_node *n = &p->nodes[i];
     const int time = comet_plan_backward_time(p, i);
-    const int alone = p->buffer_holds[n->dy] == 1;
     for (int k = 0; k < node->inputs; k++) {
         if (!p->value_trained[node->input[k]])
             continue;
-        const int over = k == 0 && alone && (comet_op_traits(p->graph, node) & COMET_DX_OVER_DY);
-        n->dx[k] = over ? n->dy : comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[k]), time, time);
+        const int over = k == 0 ? place_over(p, i) : -1;
+        n->dx[k] = over >= 0 ? over : comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[k]), time, time);
         if (n->dx[k] < 0)
             return;
     }

@@ -58,24 +58,26 @@ struct comet_plan {
     comet_plan_entry *entries;
     comet_plan_load *load_list;
     comet_plan_sum *sum_list;
-    int buffer_count, buffer_room, entry_count, entry_room, load_count, load_room, sum_count, sum_room;
+    int buffer_count, buffer_room, holds_room, entry_count, entry_room, load_count, load_room, sum_count, sum_room;
 
     /* By value. */
-    int *value_buffer;   /* of the forward */
-    int *value_entry;    /* VALUE entry, -1 */
-    int *value_norm;     /* NORM entry that it can be made from, -1 */
-    int *value_rebuild;  /* comet_rebuild */
-    int *value_last_use; /* the last backward that needs it, -1 */
-    int *value_loaded;   /* buffer of the backward, -1 */
-    int *value_gradient; /* buffer, -1 */
-    int *value_trained;  /* 1: depends on parameters */
-    int *value_exact;    /* 1: what a backward finds is what forward made, bit by bit */
-    int *norm_entry;     /* by node: the NORM entry of a batch norm, -1 */
-    int *buffer_holds;   /* by buffer: gradients that are in it */
-    int input_save;      /* entry of the network's input to save before the first node, -1 */
-    int last_scratch;    /* buffer, -1 */
-    int running;         /* buffer of running statistics as they were before the step: until all is saved, -1 */
-    int dlogits;         /* buffer */
+    int *value_buffer;    /* of the forward */
+    int *value_entry;     /* VALUE entry, -1 */
+    int *value_norm;      /* NORM entry that it can be made from, -1 */
+    int *value_rebuild;   /* comet_rebuild */
+    int *value_last_use;  /* the last backward that needs it, -1 */
+    int *value_loaded;    /* buffer of the backward, -1 */
+    int *value_gradient;  /* buffer, -1 */
+    int *value_trained;   /* 1: depends on parameters */
+    int *value_exact;     /* 1: what a backward finds is what forward made, bit by bit */
+    int *norm_entry;      /* by node: the NORM entry of a batch norm, -1 */
+    int *buffer_holds;    /* by buffer: gradients that are in it */
+    int input_save;       /* entry of the network's input to save before the first node, -1 */
+    int last_scratch;     /* buffer, -1 */
+    int running;          /* buffer of running statistics as they were before the step: until all is saved, -1 */
+    int dlogits;          /* buffer */
+    int computes_again;   /* 1: some entry is */
+    size_t largest_bytes; /* of a value */
     size_t arena_bytes, live_bytes;
     comet_status status; /* of growing */
 };

@@ -4,10 +4,22 @@
  * and the ReLU's own mask); then each entry's form is chosen, and what follows from it: masks where a value comes back without its sign, nothing
  * at all for what can be made from a batch norm's normalised input.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "train/plan_impl.h"
+
+/*
+ * Values of a bell curve in steps of twice the bound have about 1.0 + log2(1 / bound) bits, bound in parts of the rms; seen in networks being trained on
+ * photographs were 3.1 bits and less at 0.3, hence 1.4.
+ */
+static size_t guess_eb(const comet_plan_entry *e) {
+    if (e->form.codec.bound_kind != COMET_BOUND_RELATIVE || e->form.codec.bound <= 0)
+        return e->raw_bytes;
+    const double bits = 1.4 - log2(e->form.codec.bound);
+    return (size_t)((double)e->raw_bytes * fmin(fmax(bits, 0.5), 32) / 32);
+}
 
 /* A guess, until a step has shown the size. */
 static size_t guess(const comet_plan_entry *e) {
@@ -15,7 +27,7 @@ static size_t guess(const comet_plan_entry *e) {
         return e->form.form == COMET_FORM_RECOMPUTE ? 0 : e->form.bytes ? e->raw_bytes / sizeof(float) : e->raw_bytes;
     switch (e->form.codec.codec) {
     case COMET_CODEC_EB:
-        return e->raw_bytes / 8;
+        return guess_eb(e);
     case COMET_CODEC_ZVC:
         return e->raw_bytes * 3 / 4;
     case COMET_CODEC_MASK:
@@ -184,10 +196,9 @@ static void choose_forms(comet_plan *p) {
 /* What is computed again ends, at the latest, at the network's input. */
 static void need_input(comet_plan *p) {
     const comet_value x = p->graph->input;
-    int again = 0;
     for (int i = 0; i < p->entry_count; i++)
-        again |= p->entries[i].form.form == COMET_FORM_RECOMPUTE;
-    if (!again || p->value_entry[x] >= 0)
+        p->computes_again |= p->entries[i].form.form == COMET_FORM_RECOMPUTE;
+    if (!p->computes_again || p->value_entry[x] >= 0)
         return;
     comet_plan_entry e = entry_for(p, COMET_SAVED_VALUE, -1, x, comet_plan_value_bytes(p, x));
     ask(p, &e);
@@ -264,7 +275,14 @@ static void place_saves(comet_plan *p) {
     }
 }
 
+static void find_largest(comet_plan *p) {
+    for (int v = 0; v < p->graph->value_count; v++)
+        if (comet_plan_value_bytes(p, v) > p->largest_bytes)
+            p->largest_bytes = comet_plan_value_bytes(p, v);
+}
+
 void comet_plan_saved(comet_plan *p) {
+    find_largest(p);
     save_norms(p);
     need_values(p);
     choose_forms(p);

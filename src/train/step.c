@@ -18,8 +18,9 @@ struct comet_step {
     comet_store_handle *handles;       /* by entry; 0: none */
     const comet_step_options *options; /* of the run */
     uint64_t stored_bytes;
-    int failed;  /* node whose op failed, -1 */
-    int refused; /* entry for which there was no room, -1 */
+    int failed;   /* node whose op failed, -1 */
+    int diverged; /* statistics are not finite */
+    int refused;  /* entry for which there was no room, -1 */
 };
 
 /* ---- memory ---- */
@@ -206,15 +207,19 @@ static comet_op_call call_of(const comet_step *s, int i) {
     return call;
 }
 
-static comet_status save_after(comet_step *s, const comet_op_call *call, const comet_plan_node *n) {
-    comet_status status = COMET_OK;
-    if (n->save_norm >= 0) {
-        comet_codec_grid grid;
-        s->plan->backend->norm_grid(call, &grid);
-        status = save(s, n->save_norm, (void *)call->x[0], &grid);
-    }
-    if (status == COMET_OK && n->save >= 0)
-        status = save(s, n->save, call->y, NULL);
+/* A batch norm whose input is saved: between its statistics, which the grid needs, and its output, which may be written over the input. */
+static comet_status save_norm(comet_step *s, comet_op_call *call, int entry) {
+    const comet_op_kernel *kernel = s->plan->backend->kernels[call->node->kind];
+    comet_codec_grid grid;
+    comet_op_call statistics = *call;
+    statistics.y = NULL;
+    comet_status status = kernel->forward(&statistics);
+    if (status != COMET_OK)
+        return status;
+    s->plan->backend->norm_grid(call, &grid);
+    call->again = 1;
+    status = save(s, entry, (void *)call->x[0], &grid);
+    s->diverged = status == COMET_ERROR_ARGUMENT; /* of a grid only scale and shift can be wrong: not finite */
     return status;
 }
 
@@ -227,8 +232,10 @@ static comet_status forward_node(comet_step *s, int i) {
     call.x[1] = at(s, n->x[1]);
     call.y = at(s, n->y);
     call.scratch = at(s, n->scratch_forward);
-    comet_status status = s->plan->backend->kernels[call.node->kind]->forward(&call);
-    return status == COMET_OK ? save_after(s, &call, n) : status;
+    comet_status status = n->save_norm >= 0 ? save_norm(s, &call, n->save_norm) : COMET_OK;
+    if (status == COMET_OK)
+        status = s->plan->backend->kernels[call.node->kind]->forward(&call);
+    return status == COMET_OK && n->save >= 0 ? save(s, n->save, call.y, NULL) : status;
 }
 
 static comet_status forward_again(comet_step *s, const comet_plan_load *l) {
@@ -342,6 +349,7 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
     s->options = options;
     s->stored_bytes = 0;
     s->failed = s->refused = -1;
+    s->diverged = 0;
     copy_running(s, 0);
     comet_status status = forward(s);
     if (status != COMET_OK)
@@ -356,6 +364,10 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
     result->stored_bytes = s->stored_bytes;
     result->refused_entry = s->refused;
     release_all(s);
+    if (s->diverged)
+        return comet_message_set(message, status,
+                                 "%s: values are not finite: training has diverged; a lower rate may help",
+                                 s->plan->graph->nodes[s->failed].name);
     if (status != COMET_OK)
         return comet_message_set(message, status, "%s: %s",
                                  s->failed < 0 ? "loss" : s->plan->graph->nodes[s->failed].name,

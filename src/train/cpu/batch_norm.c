@@ -206,7 +206,8 @@ static comet_status norm_forward(const comet_op_call *call) {
         batch_statistics(&n);
     else
         running_statistics(&n);
-    comet_loop(call->backend->threads, n.rows, n.block, apply_range, &n);
+    if (call->y)
+        comet_loop(call->backend->threads, n.rows, n.block, apply_range, &n);
     return COMET_OK;
 }
 

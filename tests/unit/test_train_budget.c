@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Budgets: the least that is said to do does, less does not; what fits one way or another gives the same bits; what is resident is what was planned. */
+#include "test_train_trainer.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static comet_fit fit_of(const comet_trainer_options *o) {
+    comet_fit fit;
+    comet_message message;
+    assert_done(comet_trainer_fit(o, NULL, &fit, NULL, NULL, NULL, &message), message);
+    return fit;
+}
+
+/* ---- the least ---- */
+
+static void check_least(const char *codec, const char *directory) {
+    comet_trainer_options o = options_for("resnet8", codec);
+    o.spill_directory = directory;
+    o.reserved_bytes = 12345;
+    const comet_fit plenty = fit_of(&o);
+    o.memory_bytes = plenty.least_bytes;
+    const comet_fit least = fit_of(&o);
+    assert_true(least.bytes.planned_peak_bytes + o.reserved_bytes <= o.memory_bytes);
+    assert_true(least.bytes.planned_peak_bytes <= plenty.bytes.planned_peak_bytes);
+    comet_trainer *t = trainer_of(&o);
+    for (int i = 0; i < 4; i++)
+        train(t, (uint64_t)i, 0.05);
+    assert_true(comet_trainer_get_bytes(t).allocated_peak_bytes + o.reserved_bytes <= o.memory_bytes);
+    evaluate(t, BATCH);
+    comet_trainer_free(t);
+    comet_message message;
+    comet_fit fit;
+    o.memory_bytes--;
+    assert_int_equal(comet_trainer_new(&o, NULL, &t, &message), COMET_ERROR_CAPACITY);
+    assert_non_null(strstr(message.text, "at least"));
+    assert_int_equal(comet_trainer_fit(&o, NULL, &fit, NULL, NULL, NULL, &message), COMET_ERROR_CAPACITY);
+    assert_int_equal(fit.least_bytes, o.memory_bytes + 1);
+}
+
+static void test_least(void **state) {
+    (void)state;
+    const char *codecs[] = {"none", "eb", "pool:2", "zvc", "recompute", "group:4"};
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
+        check_least(codecs[i], NULL);
+        check_least(codecs[i], "/tmp");
+    }
+    check_least("eb+offload", "/tmp");
+}
+
+/* ---- the same bits ---- */
+
+static void check_budgets(const char *model, const char *directory) {
+    comet_trainer_options o = options_for(model, "none");
+    o.spill_directory = directory;
+    const uint64_t expected = trained(&o, 2);
+    const comet_fit fit = fit_of(&o);
+    const size_t most = fit.bytes.planned_peak_bytes;
+    for (int i = 0; i <= 6; i++) {
+        o.memory_bytes = most - (most - fit.least_bytes) / 6 * (size_t)i;
+        comet_trainer *t = trainer_of(&o);
+        train(t, 0, 0.05);
+        comet_trainer_result result = train(t, 1, 0.05);
+        assert_true(digest(t) == expected);
+        assert_true(comet_trainer_get_bytes(t).allocated_peak_bytes <= o.memory_bytes);
+        assert_true(i == 0 || result.saved_stored_bytes - result.spilled_bytes < result.saved_raw_bytes);
+        comet_trainer_free(t);
+    }
+}
+
+static void test_budgets_give_the_same_bits(void **state) {
+    (void)state;
+    check_budgets("resnet20", NULL);
+    check_budgets("resnet20", "/tmp");
+    check_budgets("efficientnet_b0", NULL);
+}
+
+/* ---- sizes that are not what was thought ---- */
+
+/* Estimates of a byte each: the first step finds no room, and goes on under another plan as if nothing had been. */
+static void test_step_is_run_again(void **state) {
+    (void)state;
+    comet_trainer_options o = options_for("resnet20", "none");
+    const uint64_t expected = trained(&o, 2);
+    o.codec = "zvc";
+    o.spill_directory = NULL;
+    const comet_fit fit = fit_of(&o);
+    o.memory_bytes = (fit.least_bytes + 2 * fit.bytes.planned_peak_bytes) / 3;
+    comet_trainer *t = trainer_of(&o);
+    comet_message message;
+    const size_t bytes = comet_trainer_estimates_bytes(t);
+    uint64_t *data = malloc(bytes);
+    comet_trainer_get_estimates(t, data);
+    for (size_t i = 2; i < bytes / sizeof *data; i++)
+        data[i] = i < 4 ? 0 : 1; /* what is saved beside, then sizes */
+    assert_done(comet_trainer_set_estimates(t, data, bytes, &message), message);
+    free(data);
+    const size_t hopeful = comet_trainer_get_bytes(t).saved_stored_bytes;
+    train(t, 0, 0.05);
+    train(t, 1, 0.05);
+    assert_true(digest(t) == expected);
+    assert_true(comet_trainer_get_bytes(t).saved_stored_bytes > hopeful);
+    assert_true(comet_trainer_get_bytes(t).allocated_peak_bytes <= o.memory_bytes);
+    int again = 0;
+    for (int i = 0; i < comet_plan_entries(comet_trainer_plan(t)); i++)
+        again += comet_plan_get_entry(comet_trainer_plan(t), i)->form.form == COMET_FORM_RECOMPUTE;
+    assert_true(again > 0);
+    comet_trainer_free(t);
+}
+
+/* A run that is resumed goes on under the plan it had. */
+static void test_resumed_plan(void **state) {
+    (void)state;
+    comet_trainer_options o = options_for("resnet20", "eb");
+    o.spill_directory = NULL;
+    const comet_fit fit = fit_of(&o);
+    o.memory_bytes = (fit.least_bytes + fit.bytes.planned_peak_bytes) / 2;
+    comet_trainer *t = trainer_of(&o), *other = trainer_of(&o);
+    comet_message message;
+    train(t, 0, 0.05);
+    char *data = malloc(comet_trainer_estimates_bytes(t));
+    comet_trainer_get_estimates(t, data);
+    assert_done(comet_trainer_set_estimates(other, data, comet_trainer_estimates_bytes(t), &message), message);
+    free(data);
+    const comet_plan *a = comet_trainer_plan(t), *b = comet_trainer_plan(other);
+    assert_int_equal(comet_plan_entries(a), comet_plan_entries(b));
+    for (int i = 0; i < comet_plan_entries(a); i++) {
+        assert_int_equal(comet_plan_get_entry(a, i)->form.form, comet_plan_get_entry(b, i)->form.form);
+        assert_int_equal(comet_plan_get_entry(a, i)->stored_bytes, comet_plan_get_entry(b, i)->stored_bytes);
+    }
+    comet_trainer_free(t);
+    comet_trainer_free(other);
+}
+
+static void test_full_disk(void **state) {
+    (void)state;
+    comet_trainer_options o = options_for("resnet8", "offload");
+    o.spill_limit_bytes = 300000;
+    comet_trainer *t = trainer_of(&o);
+    const uint64_t before = digest(t);
+    batch b = make_batch(1);
+    comet_trainer_result result;
+    comet_message message = {{0}};
+    assert_int_equal(comet_trainer_train(t, b.pixels, b.labels, 0.05, 0, &result, &message), COMET_ERROR_DISK_FULL);
+    assert_non_null(strstr(message.text, "/tmp"));
+    assert_true(digest(t) == before);
+    assert_int_equal(*comet_trainer_batches(t), 0);
+    evaluate(t, BATCH);
+    comet_trainer_free(t);
+}
+
+/* ---- the largest batch ---- */
+
+static void test_largest_batch(void **state) {
+    (void)state;
+    const char *codecs[] = {"none", "eb"};
+    for (int i = 0; i < 2; i++) {
+        comet_trainer_options o = options_for("resnet8", codecs[i]);
+        comet_message message;
+        comet_fit fit;
+        int largest;
+        o.spill_directory = NULL;
+        o.memory_bytes = 5000000;
+        assert_done(comet_trainer_largest_batch(&o, 1000, NULL, &largest, &message), message);
+        assert_true(largest > 1 && largest < 1000);
+        o.batch = largest;
+        assert_ok(comet_trainer_fit(&o, NULL, &fit, NULL, NULL, NULL, &message));
+        o.batch = largest + 1;
+        assert_int_equal(comet_trainer_fit(&o, NULL, &fit, NULL, NULL, NULL, &message), COMET_ERROR_CAPACITY);
+        assert_done(comet_trainer_largest_batch(&o, 3, NULL, &largest, &message), message);
+        assert_int_equal(largest, 3);
+        o.memory_bytes = 100000;
+        assert_done(comet_trainer_largest_batch(&o, 1000, NULL, &largest, &message), message);
+        assert_int_equal(largest, 0);
+        assert_non_null(strstr(message.text, "at least"));
+    }
+}
+
+/* ---- what the system says ---- */
+
+static size_t status_bytes(const char *key) {
+    char line[256];
+    size_t kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0)
+            kib = (size_t)strtoull(line + strlen(key), NULL, 10);
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+static int forget_peak(void) {
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    if (!f)
+        return 0;
+    const int ok = fputs("5", f) >= 0;
+    return fclose(f) == 0 && ok;
+}
+
+enum { LARGE_BATCH = 32, LARGE_SIDE = 64 };
+
+/* 1: the high-water mark is what was planned: not above by more than 5 % and what libraries take, not below by more than 5 %. */
+static int resident_agrees(const char *codec) {
+    comet_trainer_options o = options_for("resnet20", codec);
+    o.batch = LARGE_BATCH;
+    o.height = o.width = LARGE_SIDE;
+    uint8_t *pixels = calloc(LARGE_BATCH * LARGE_SIDE * LARGE_SIDE, 3);
+    int32_t labels[LARGE_BATCH] = {0};
+    comet_message message;
+    comet_trainer_result result;
+    comet_trainer *t, *warm = trainer_of(&o); /* libraries, their code and their threads */
+    rng r = rng_seed(3);
+    for (int i = 0; i < LARGE_BATCH * LARGE_SIDE * LARGE_SIDE * 3; i++)
+        pixels[i] = (uint8_t)rng_below(&r, 256);
+    if (comet_trainer_train(warm, pixels, labels, 0.01, 0, &result, &message) != COMET_OK)
+        return 0;
+    comet_trainer_free(warm);
+    if (!forget_peak())
+        return 1; /* a system that does not let us look */
+    const size_t before = status_bytes("VmRSS:");
+    if (comet_trainer_new(&o, NULL, &t, &message) != COMET_OK)
+        return 0;
+    for (int i = 0; i < 3; i++)
+        if (comet_trainer_train(t, pixels, labels, 0.01, 0, &result, &message) != COMET_OK)
+            return 0;
+    const double seen = (double)(status_bytes("VmHWM:") - before);
+    const double planned = (double)comet_trainer_get_bytes(t).planned_peak_bytes;
+    fprintf(stderr, "%s: planned %.1f MB, resident %.1f MB\n", codec, planned / 1e6, seen / 1e6);
+    comet_trainer_free(t);
+    free(pixels);
+    return seen < 1.05 * planned + 4e6 && seen > 0.95 * planned;
+}
+
+static void test_resident(void **state) {
+    (void)state;
+    const char *codecs[] = {"none", "eb", "recompute", "offload"};
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
+        int status;
+        const pid_t child = fork();
+        if (child == 0)
+            _exit(resident_agrees(codecs[i]) ? 0 : 1);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resident), /* first: a fork takes no threads along */
+        cmocka_unit_test(test_least),
+        cmocka_unit_test(test_budgets_give_the_same_bits),
+        cmocka_unit_test(test_step_is_run_again),
+        cmocka_unit_test(test_resumed_plan),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_largest_batch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
