@@ -46,6 +46,7 @@ const char train_options_help[] =
     "  --weight-decay F      (sgd 5e-4, folders 1e-4; adamw 0.01)\n"
     "  --label-smoothing F   (0)\n"
     "  --eval-every N        epochs between evaluations; 0: at the end only (1)\n"
+    "  --eval-images N       images of an evaluation, the first ones (all)\n"
     "  --seed S              of first values, order, augmentation and dropout (1)\n"
     "  --threads N           0: one for each core (0)\n";
 
@@ -72,6 +73,7 @@ void train_options_table(train_texts *t, option *table) {
                                            {"--accumulate", OPTION_TEXT, &t->accumulate},
                                            {"--label-smoothing", OPTION_TEXT, &t->smoothing},
                                            {"--eval-every", OPTION_TEXT, &t->evaluate_every},
+                                           {"--eval-images", OPTION_TEXT, &t->evaluate_most},
                                            {"--weights", OPTION_TEXT, &t->weights},
                                            {"--threads", OPTION_TEXT, &t->threads},
                                            {"--nesterov", OPTION_FLAG, &t->nesterov},
@@ -143,6 +145,8 @@ static int read_length(const train_texts *t, comet_run_options *run) {
         answer = read_count("--steps", t->steps, 1, (int64_t)1 << 40, &run->steps);
     if (answer == DONE)
         answer = read_int("--eval-every", t->evaluate_every, 0, 1000000, &run->evaluate_every);
+    if (answer == DONE)
+        answer = read_count("--eval-images", t->evaluate_most, 1, (int64_t)1 << 40, &run->evaluate_most);
     return answer;
 }
 

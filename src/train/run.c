@@ -131,9 +131,9 @@ static comet_status train(comet_run_session *s) {
     comet_status status = comet_run_loop(s);
     if (status != COMET_OK)
         save_what_is_whole(s);
-    s->result->stopped = comet_run_stopped(s) && s->step < s->steps;
-    if (status == COMET_OK && !s->result->stopped)
+    if (status == COMET_OK && s->step >= s->steps)
         status = comet_run_evaluate(s);
+    s->result->stopped = comet_run_stopped(s) && s->evaluated_step < s->steps;
     if (status == COMET_OK)
         status = leave_results(s);
     if (status != COMET_OK)
@@ -150,7 +150,8 @@ comet_status comet_run(const comet_run_options *options, const comet_allocator *
                            .message = message ? message : &unread,
                            .result = result,
                            .accumulate = options->trainer.accumulate > 1 ? options->trainer.accumulate : 1,
-                           .saved_step = -1};
+                           .saved_step = -1,
+                           .evaluated_step = -1};
     memset(result, 0, sizeof *result);
     comet_status status = set_up(&s);
     if (status == COMET_OK)

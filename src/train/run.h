@@ -64,7 +64,7 @@ typedef struct comet_run_options {
 
 typedef struct comet_run_result {
     int64_t step;                                 /* updates done */
-    int stopped;                                  /* 1: by *stop */
+    int stopped;                                  /* 1: by *stop, before the last evaluation was made */
     double train_loss;                            /* mean of the last epoch, or of what was run of it */
     double loss, top1, top5;                      /* of the last evaluation, per cent */
     double ms_per_step;                           /* median over updates, data included */

@@ -11,6 +11,7 @@ static comet_status rewind_to_first(comet_run_session *s) {
 
 static void tell(comet_run_session *s, const comet_accuracy *accuracy, const comet_mean *loss) {
     comet_run_event event = comet_run_event_of(s, COMET_RUN_EVALUATED);
+    s->evaluated_step = s->step;
     event.samples = accuracy->samples;
     event.loss = s->result->loss = comet_mean_value(loss);
     event.top1 = s->result->top1 = comet_accuracy_top1(accuracy);

@@ -28,6 +28,7 @@ typedef struct comet_run_session {
     comet_loader_state place; /* in the data, after the last update */
     int begun;                /* batches of the next update that were trained */
     int64_t saved_step;       /* of the newest checkpoint; -1: none */
+    int64_t evaluated_step;   /* of the last whole evaluation; -1: none */
     int diverged;             /* 1: the loss was not finite, and a note said so */
     comet_mean epoch_loss, raw, stored;
     comet_run_times times;
