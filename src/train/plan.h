@@ -47,6 +47,7 @@ typedef struct comet_plan_entry {
     size_t worst_bytes;   /* CODEC: the most that its stream can take */
     size_t scratch_bytes; /* CODEC: what saving or loading takes beside the stream: the codec's workspace */
     comet_form form;
+    int parts; /* 1, or streams of so many parts of the batch: a large NORM, which backward can take part by part */
     int saved_at, last_at; /* times */
 } comet_plan_entry;
 

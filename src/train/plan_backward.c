@@ -108,8 +108,12 @@ static void find_needs(comet_plan *p, int i) {
     n->first_load = p->load_count;
     if (n->normalised) {
         const int time = comet_plan_backward_time(p, i);
-        n->needs_x[0] = comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[0]), time, time);
+        /* Part by part only if the gradient has a place: else it goes over the whole of u. */
+        const int parts = p->buffer_holds[n->dy] == 1 ? p->entries[p->norm_entry[i]].parts : 1;
+        n->needs_x[0] = comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[0]) / (size_t)parts, time, time);
         add_load(p, i, p->norm_entry[i], n->needs_x[0], COMET_REBUILD_NOTHING);
+        if (p->status == COMET_OK)
+            p->load_list[p->load_count - 1].by_parts = parts > 1;
     } else if (traits & COMET_NEEDS_X0)
         n->needs_x[0] = find_value(p, node->input[0], i);
     if (traits & COMET_NEEDS_X1)

@@ -27,7 +27,8 @@ int comet_plan_times(const comet_plan *p) {
 
 /* Streams differ from batch to batch, guesses from what they are guesses of. */
 static size_t with_reserve(const comet_plan_entry *e) {
-    return comet_pages_round(e->stored_bytes + e->stored_bytes / (e->is_estimate == 2 ? 50 : 10));
+    const size_t part = (e->stored_bytes + e->stored_bytes / (e->is_estimate == 2 ? 50 : 10)) / (size_t)e->parts;
+    return comet_pages_round(part + 1) * (size_t)e->parts;
 }
 
 /* In memory between save and release; what goes to a file only passes through. */

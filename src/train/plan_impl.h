@@ -20,8 +20,11 @@ typedef struct comet_plan_load {
     int buffer;
     comet_rebuild rebuild;
     int is_last;             /* then the entry is released */
+    int by_parts;            /* not before the backward but during it */
     int node, x[2], scratch; /* of a forward */
 } comet_plan_load;
+
+enum { COMET_PLAN_PARTS = 4 };
 
 /* After the backward of a node: a sum of gradients. */
 typedef struct comet_plan_sum {

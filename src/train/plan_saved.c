@@ -43,8 +43,14 @@ static size_t guess(const comet_plan_entry *e) {
     }
 }
 
+/* 1: part of the peak if it is there as a whole. */
+static int parts_of(const comet_plan *p, const comet_plan_entry *e) {
+    return 2 * e->raw_bytes >= p->largest_bytes && p->options.batch % COMET_PLAN_PARTS == 0 ? COMET_PLAN_PARTS : 1;
+}
+
 static comet_plan_entry entry_for(const comet_plan *p, comet_saved_kind kind, int node, comet_value v, size_t bytes) {
-    comet_plan_entry e = {.kind = kind, .node = node, .value = v, .raw_bytes = bytes, .stored_bytes = bytes};
+    comet_plan_entry e = {
+        .kind = kind, .node = node, .value = v, .raw_bytes = bytes, .stored_bytes = bytes, .parts = 1};
     e.shape = *comet_value_shape(p->graph, v);
     e.form.codec = (comet_codec_params)COMET_CODEC_PARAMS_INIT;
     snprintf(e.name, sizeof e.name, "%s", node < 0 ? "input" : p->graph->nodes[node].name);
@@ -130,6 +136,7 @@ static void save_norms(comet_plan *p) {
         if (e.form.form != COMET_FORM_CODEC || e.form.codec.codec != COMET_CODEC_EB)
             continue;
         e.form.codec.keep_mask = 0; /* the grid does that */
+        e.parts = parts_of(p, &e);
         e.last_at = comet_plan_backward_time(p, i);
         p->norm_entry[i] = p->nodes[i].save_norm = add_entry(p, &e);
         if (p->norm_entry[i] < 0)

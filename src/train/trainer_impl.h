@@ -24,6 +24,7 @@ typedef struct comet_trainer_parts {
     comet_plan *base;              /* everything kept: it has the prepared ops */
     comet_plan *plan, *evaluation; /* those that are run */
     comet_saving saving;           /* of the plan */
+    unsigned char *cut;            /* by value: 1: all behind it depends on it alone */
     unsigned char *again;          /* by value, for the saving that is tried: 1: computed again */
     uint64_t *seen;                /* sizes: trainer_estimates.c */
     size_t static_bytes;           /* weights, gradients, optimiser */
@@ -60,6 +61,8 @@ size_t comet_trainer_parts_arena(const comet_trainer_parts *parts); /* what both
 comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts, size_t store_limit);
 
 /* ---- trainer_segments.c ---- */
+
+void comet_trainer_find_cuts(comet_trainer_parts *parts); /* once */
 
 /* Marks in parts->again what is computed again. */
 void comet_trainer_mark(comet_trainer_parts *parts, const comet_saving *saving);

@@ -61,8 +61,13 @@ static comet_status make_plans(const comet_trainer_options *o, const comet_alloc
 }
 
 static comet_status take_marks(comet_trainer_parts *parts, comet_message *message) {
-    parts->again = comet_memory_take(parts->allocator, (size_t)parts->graph->value_count);
-    return parts->again ? COMET_OK : comet_message_memory(message);
+    const size_t bytes = (size_t)parts->graph->value_count;
+    parts->again = comet_memory_take(parts->allocator, bytes);
+    parts->cut = comet_memory_take(parts->allocator, bytes);
+    if (!parts->again || !parts->cut)
+        return comet_message_memory(message);
+    comet_trainer_find_cuts(parts);
+    return COMET_OK;
 }
 
 comet_status comet_trainer_parts_new(const comet_trainer_options *options, const comet_allocator *allocator,
@@ -97,8 +102,9 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
 
 void comet_trainer_parts_strip(comet_trainer_parts *parts) {
     comet_trainer_seen_free(parts);
-    if (parts->again)
-        comet_memory_give(parts->allocator, parts->again, (size_t)parts->graph->value_count);
+    const size_t marks = parts->graph ? (size_t)parts->graph->value_count : 0;
+    comet_memory_give(parts->allocator, parts->again, marks);
+    comet_memory_give(parts->allocator, parts->cut, marks);
     comet_plan_free(parts->evaluation);
     comet_plan_free(parts->base);
     comet_forms_free(parts->forms);

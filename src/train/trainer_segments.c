@@ -28,6 +28,11 @@ static int is_cut(const comet_graph *g, comet_value v) {
     return 1;
 }
 
+void comet_trainer_find_cuts(comet_trainer_parts *parts) {
+    for (int v = 0; v < parts->graph->value_count; v++)
+        parts->cut[v] = (unsigned char)is_cut(parts->graph, v);
+}
+
 /* The entry of the value that a node makes, NULL if no backward needs it. */
 static const comet_plan_entry *entry_of(const comet_plan *base, int node) {
     for (int i = 0; i < comet_plan_entries(base); i++) {
@@ -63,7 +68,7 @@ void comet_trainer_mark(comet_trainer_parts *parts, const comet_saving *saving) 
         before += e->raw_bytes;
         since_hold += e->raw_bytes;
         since_cut += e->raw_bytes;
-        if (is_cut(g, e->value)) {
+        if (parts->cut[e->value]) {
             cut = e->value;
             since_cut = 0;
         }

@@ -19,17 +19,30 @@ enum { NORM_BLOCKS = 32, NORM_ARRAYS = 10 };
 /* A channel's numbers, each an array over the channels. */
 typedef struct norm {
     const comet_op_call *call;
-    int64_t rows, channels,
-        block;    /* rows in a block: a multiple of 8, so that masks of different blocks share no byte */
-    double *sums; /* [block][2][channels] */
+    int64_t rows, channels;
+    int64_t block; /* rows in a block: a multiple of 8, so that masks of different blocks share no byte */
+    int parts;     /* of the rows, each with an equal share of the blocks */
+    int64_t first; /* row of the part under way: its x lies at the start of x[0] */
+    double *sums;  /* [block][2][channels] */
     float *scale, *shift, *gamma, *beta;
     float *side, *edge;         /* on where side * u > edge; side is 1 or -1 */
     float *by_g, *by_u, *plain; /* backward: dx = by_g * g + by_u * u + plain */
     float *inverse;             /* 1 / sigma */
 } norm;
 
+static int64_t part_rows(const norm *n) {
+    return n->rows / n->parts;
+}
+
+/* Of one part. */
 static int64_t blocks_of(const norm *n) {
-    return (n->rows + n->block - 1) / n->block;
+    return (part_rows(n) + n->block - 1) / n->block;
+}
+
+/* The sums of a block of the part under way. */
+static double *sums_of(const norm *n, int64_t row) {
+    const int64_t part = n->first / part_rows(n);
+    return n->sums + (part * (NORM_BLOCKS / n->parts) + row / n->block) * 2 * n->channels;
 }
 
 static size_t norm_scratch(const comet_op_call *call, int backward) {
@@ -50,7 +63,9 @@ static void edge_of(norm *n, int64_t c) {
 static norm norm_of(const comet_op_call *call) {
     const comet_shape *s = comet_value_shape(call->graph, call->node->output);
     norm n = {.call = call, .channels = s->channels, .rows = (int64_t)s->height * s->width * call->batch};
-    n.block = ((n.rows + NORM_BLOCKS - 1) / NORM_BLOCKS + 7) / 8 * 8;
+    n.parts = call->parts > 1 ? call->parts : 1;
+    const int64_t blocks = NORM_BLOCKS / n.parts;
+    n.block = ((part_rows(&n) + blocks - 1) / blocks + 7) / 8 * 8;
     n.sums = call->scratch;
     float *next = (float *)(n.sums + NORM_BLOCKS * 2 * n.channels);
     float **arrays[NORM_ARRAYS] = {&n.scale, &n.shift, &n.gamma, &n.beta,  &n.side,
@@ -98,7 +113,7 @@ static int64_t block_rows(const norm *n, int64_t row) {
 static void statistics_range(const void *context, int64_t first, int64_t end) {
     const norm *n = context;
     for (int64_t row = first; row < end; row += n->block) {
-        double *sums = n->sums + row / n->block * 2 * n->channels;
+        double *sums = sums_of(n, row);
         memset(sums, 0, (size_t)(2 * n->channels) * sizeof *sums);
         sum_block(n->call->x[0] + row * n->channels, block_rows(n, row), n->channels, sums, sums + n->channels);
     }
@@ -107,9 +122,12 @@ static void statistics_range(const void *context, int64_t first, int64_t end) {
 /* The blocks' sums, in their order. */
 static void total(const norm *n, int64_t c, double *first, double *second) {
     *first = *second = 0;
-    for (int64_t b = 0; b < blocks_of(n); b++) {
-        *first += n->sums[b * 2 * n->channels + c];
-        *second += n->sums[(b * 2 + 1) * n->channels + c];
+    for (int part = 0; part < n->parts; part++) {
+        const double *sums = n->sums + part * (NORM_BLOCKS / n->parts) * 2 * n->channels;
+        for (int64_t b = 0; b < blocks_of(n); b++) {
+            *first += sums[b * 2 * n->channels + c];
+            *second += sums[(b * 2 + 1) * n->channels + c];
+        }
     }
 }
 
@@ -232,8 +250,8 @@ COMET_INLINE void sum_gradients(const norm *n, int how, int64_t first, int64_t e
     const uint8_t *mask = n->call->mask;
     const int64_t channels = n->channels;
     for (int64_t r = first; r < end; r++) {
-        const int64_t at = r * channels;
-        const float *restrict x = n->call->x[0] + at, *restrict dy = n->call->dy + at;
+        const int64_t at = (n->first + r) * channels;
+        const float *restrict x = n->call->x[0] + r * channels, *restrict dy = n->call->dy + at;
         COMET_EACH for (int64_t c = 0; c < channels; c++) {
             const float u = fmaf(scale[c], x[c], shift[c]);
             const float g = behind(how, dy[c], u, side[c], edge[c], mask, at + c);
@@ -250,8 +268,8 @@ COMET_INLINE void write_gradients(const norm *n, int how, int64_t first, int64_t
     const uint8_t *mask = n->call->mask;
     const int64_t channels = n->channels;
     for (int64_t r = first; r < end; r++) {
-        const int64_t at = r * channels;
-        const float *x = n->call->x[0] + at, *dy = n->call->dy + at;
+        const int64_t at = (n->first + r) * channels;
+        const float *x = n->call->x[0] + r * channels, *dy = n->call->dy + at;
         float *dx = n->call->dx[0] + at;
         COMET_EACH for (int64_t c = 0; c < channels; c++) {
             const float u = fmaf(scale[c], x[c], shift[c]);
@@ -268,8 +286,8 @@ static int how_of(const norm *n) {
 COMET_RANGE(sum_range) {
     const norm *n = context;
     for (int64_t row = first; row < end; row += n->block) {
-        double *sums = n->sums + row / n->block * 2 * n->channels;
-        const int64_t stop = row + n->block < n->rows ? row + n->block : n->rows;
+        double *sums = sums_of(n, row);
+        const int64_t stop = row + n->block < part_rows(n) ? row + n->block : part_rows(n);
         memset(sums, 0, (size_t)(2 * n->channels) * sizeof *sums);
         if (how_of(n) == 0)
             sum_gradients(n, 0, row, stop, sums, sums + n->channels);
@@ -306,6 +324,15 @@ static void parameter_gradients(norm *n) {
     }
 }
 
+static comet_status backward_part(norm *n, int part, int fetch, comet_loop_body body) {
+    const comet_op_call *call = n->call;
+    comet_status status = n->parts > 1 && fetch ? call->fetch(call->fetch_context, part) : COMET_OK;
+    n->first = part * part_rows(n);
+    if (status == COMET_OK)
+        comet_loop(call->backend->threads, part_rows(n), n->block, body, n);
+    return status;
+}
+
 static comet_status norm_backward(const comet_op_call *call) {
     norm n = norm_of(call);
     const float *side = call->side;
@@ -314,11 +341,15 @@ static comet_status norm_backward(const comet_op_call *call) {
         n.scale[c] = call->normalised ? 1 : side[c];
         n.shift[c] = call->normalised ? 0 : side[n.channels + c];
     }
-    comet_loop(call->backend->threads, n.rows, n.block, sum_range, &n);
+    comet_status status = COMET_OK;
+    for (int part = 0; part < n.parts && status == COMET_OK; part++)
+        status = backward_part(&n, part, 1, sum_range);
+    if (status != COMET_OK)
+        return status;
     parameter_gradients(&n);
-    if (call->dx[0])
-        comet_loop(call->backend->threads, n.rows, n.block, write_range, &n);
-    return COMET_OK;
+    for (int part = n.parts - 1; part >= 0 && call->dx[0] && status == COMET_OK; part--)
+        status = backward_part(&n, part, part < n.parts - 1, write_range); /* the last one is still there */
+    return status;
 }
 
 const comet_op_kernel comet_cpu_batch_norm = {
