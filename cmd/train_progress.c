@@ -45,13 +45,12 @@ static void format(const train_progress *p, const comet_run_event *event, double
     char left[32], raw[32], stored[32], peak[32];
     const comet_trainer_result *r = &event->result;
     snprintf(text, LINE_BYTES,
-             "%sepoch %u, step %lld/%lld, loss %.4f, accuracy %.1f %%, %.0f images/s, saved %s -> %s, peak %s, %s left",
+             "%sepoch %u, step %lld/%lld, %s left, loss %.4f, accuracy %.1f %%, %.0f images/s, saved %s -> %s, peak %s",
              p->label, event->epoch + 1, (long long)event->step, (long long)event->steps,
-             comet_running_mean_value(&p->loss), comet_running_mean_value(&p->accuracy),
-             comet_running_mean_value(&p->rate), text_size(r->saved_raw_bytes, raw, sizeof raw),
-             text_size(r->saved_stored_bytes, stored, sizeof stored),
-             text_size(resident_peak(p->mark), peak, sizeof peak),
-             text_duration(seconds_left(p, event, now), left, sizeof left));
+             text_duration(seconds_left(p, event, now), left, sizeof left), comet_running_mean_value(&p->loss),
+             comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate),
+             text_size(r->saved_raw_bytes, raw, sizeof raw), text_size(r->saved_stored_bytes, stored, sizeof stored),
+             text_size(resident_peak(p->mark), peak, sizeof peak));
 }
 
 static int terminal_columns(void) {
