@@ -39,7 +39,7 @@ static comet_status find_batch(const compare_plan *plan, comet_run_options *run,
     return comet_run_largest_batch(run, run->trainer.batch, NULL, &run->trainer.batch, message);
 }
 
-/* `run` is complete but for the batch, which is 0 where it has yet to be found. */
+/* The whole life of the child. */
 static void run_here(const compare_plan *plan, comet_run_options *run, const place *at, int file) {
     watch w = {0};
     char label[RECORD_NAME + 48];
@@ -47,8 +47,9 @@ static void run_here(const compare_plan *plan, comet_run_options *run, const pla
     comet_message message = {.text = ""};
     snprintf(label, sizeof label, "%.60s, seed %llu (%d of %d): ", run->trainer.codec,
              (unsigned long long)run->trainer.seed, at->index + 1, at->count);
-    comet_status status = find_batch(plan, run, &message);
     record_begin(&w.record, run->trainer.codec, run);
+    comet_status status = find_batch(plan, run, &message);
+    w.record.figures.batch = run->trainer.batch;
     train_progress_begin(&w.progress, label, &w.record.mark, plan->quiet);
     w.progress.runs_before = at->index;
     w.progress.runs = at->count;

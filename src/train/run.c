@@ -129,10 +129,10 @@ static comet_status train(comet_run_session *s) {
     comet_run_event started = comet_run_event_of(s, COMET_RUN_STARTED);
     comet_run_tell(s, &started);
     comet_status status = comet_run_loop(s);
-    if (status != COMET_OK)
-        save_what_is_whole(s);
     if (status == COMET_OK && s->step >= s->steps)
         status = comet_run_evaluate(s);
+    if (status != COMET_OK)
+        save_what_is_whole(s);
     s->result->stopped = comet_run_stopped(s) && s->evaluated_step < s->steps;
     if (status == COMET_OK)
         status = leave_results(s);
