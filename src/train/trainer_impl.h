@@ -45,6 +45,7 @@ struct comet_trainer {
     double *means;    /* by parameter, for the mean momentum */
     size_t past_peak; /* allocated, under plans before */
     comet_step *step, *evaluation;
+    int settled; /* 1: the plan was made with sizes that steps have shown, or there is no room for a better one */
     int64_t updates, batches;
 };
 
@@ -98,6 +99,9 @@ comet_status comet_trainer_go_on(comet_trainer *trainer, const comet_saving *sav
 
 /* A step found no room for an entry of the plan: another plan, that knows more of sizes. COMET_ERROR_CAPACITY: none fits. */
 comet_status comet_trainer_replan(comet_trainer *trainer, int refused_entry, comet_message *message);
+
+/* After the first batch under a budget: the plan was made from guesses, now it is made from what was seen. */
+comet_status comet_trainer_settle(comet_trainer *trainer, comet_message *message);
 
 /* ---- trainer_estimates.c ---- */
 

@@ -71,21 +71,36 @@ void comet_trainer_give(comet_trainer *t) {
 
 comet_status comet_trainer_go_on(comet_trainer *t, const comet_saving *saving, comet_message *message) {
     comet_trainer_give(t);
+    t->settled = 1; /* it was when the plan was made */
     comet_status status = comet_trainer_plan_with(&t->parts, &t->options, saving, message);
     return status == COMET_OK ? comet_trainer_take(t, message) : status;
 }
 
+/* Under the plan that the sizes known now ask for; if none fits, under the one there was, and *status says so. */
+static comet_status plan_anew(comet_trainer *t, comet_status *fits, comet_message *message) {
+    const comet_saving before = t->parts.saving;
+    comet_message unused;
+    comet_trainer_give(t);
+    *fits = comet_trainer_plan_within(&t->parts, &t->options, NULL, message);
+    comet_status status =
+        *fits == COMET_OK ? COMET_OK : comet_trainer_plan_with(&t->parts, &t->options, &before, &unused);
+    return status == COMET_OK ? comet_trainer_take(t, *fits == COMET_OK ? message : &unused) : status;
+}
+
 comet_status comet_trainer_replan(comet_trainer *t, int refused_entry, comet_message *message) {
+    comet_status fits;
+    t->settled = 1;
     comet_trainer_learn(&t->parts);
     if (refused_entry < 0 || !comet_trainer_expect_more(&t->parts, refused_entry))
         return COMET_ERROR_CAPACITY; /* the step's message says where */
-    comet_trainer_give(t);
-    const comet_saving before = t->parts.saving;
-    comet_status status = comet_trainer_plan_within(&t->parts, &t->options, NULL, message);
-    if (status == COMET_OK)
-        return comet_trainer_take(t, message);
-    comet_message unused; /* the trainer stays one that can evaluate and be saved */
-    if (comet_trainer_plan_with(&t->parts, &t->options, &before, &unused) == COMET_OK)
-        (void)comet_trainer_take(t, &unused);
-    return status;
+    comet_status status = plan_anew(t, &fits, message);
+    return fits != COMET_OK ? fits : status;
+}
+
+comet_status comet_trainer_settle(comet_trainer *t, comet_message *message) {
+    comet_status fits;
+    if (t->settled || !t->options.memory_bytes)
+        return COMET_OK;
+    t->settled = 1;
+    return plan_anew(t, &fits, message); /* where sizes are larger than was thought, the plan there was goes on */
 }

@@ -78,7 +78,7 @@ comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const 
     count_saved(t, &step, result);
     if (place == accumulate - 1)
         update(t, learning_rate, momentum, result);
-    return COMET_OK;
+    return comet_trainer_settle(t, message);
 }
 
 comet_status comet_trainer_evaluate(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, int count,
