@@ -18,10 +18,10 @@ CTEST = ctest --preset $(1) --parallel $(JOBS)
 all: setup ## build the release preset: build/release/comet, build/release/lib/libcomet.so
 	@$(call BUILD,release,$(ARCHS))
 
-demo: setup ## build, then compress real activations and print ratio, error and speed
+demo: setup ## build, then train a small network uncompressed and compressed: about two minutes, a table and a report
 	@cmake --preset release -B build/demo -DCOMET_CUDA=OFF -DCOMET_BUILD_TESTS=OFF # no kernels: they take minutes to compile
 	@cmake --build build/demo --parallel $(JOBS) --target comet_command
-	@build/demo/comet demo
+	@build/demo/comet demo --report build/demo/demo-report.html
 
 test: setup ## build and run all tests: release with warnings as errors, then with the sanitizers
 	@start=$$(date +%s) && \

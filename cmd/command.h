@@ -11,6 +11,9 @@ int command_compress(int argc, char **argv);
 int command_decompress(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_train(int argc, char **argv);
+int command_compare(int argc, char **argv);
 int command_demo(int argc, char **argv);
+int command_plan(int argc, char **argv);
 
 #endif

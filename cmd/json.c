@@ -99,6 +99,11 @@ void json_bool(json *j, const char *key, int value) {
     fputs(value ? "true" : "false", j->file);
 }
 
+void json_null(json *j, const char *key) {
+    begin(j, key);
+    fputs("null", j->file);
+}
+
 void json_integers(json *j, const char *key, int count, const int64_t *values) {
     json_open(j, key, '[', 1);
     for (int i = 0; i < count; i++)

@@ -24,6 +24,7 @@ void json_string(json *j, const char *key, const char *value);
 void json_integer(json *j, const char *key, int64_t value);
 void json_number(json *j, const char *key, double value);
 void json_bool(json *j, const char *key, int value);
+void json_null(json *j, const char *key);
 void json_integers(json *j, const char *key, int count, const int64_t *values);
 
 #endif

@@ -11,9 +11,9 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"compress", command_compress}, {"decompress", command_decompress},
-    {"inspect", command_inspect},   {"bench", command_bench},
-    {"demo", command_demo},
+    {"demo", command_demo},       {"train", command_train},       {"plan", command_plan},
+    {"compare", command_compare}, {"compress", command_compress}, {"decompress", command_decompress},
+    {"inspect", command_inspect}, {"bench", command_bench},
 };
 
 static const char help[] =
@@ -22,19 +22,22 @@ static const char help[] =
     "Keeps the activations that training saves small, with a strict bound on the error of every value.\n"
     "\n"
     "Commands:\n"
+    "  demo          trains a small network, uncompressed and compressed: what this is about, in two minutes\n"
+    "  train         trains a network on a data set, its saved activations held compressed\n"
+    "  plan          what training a network would take, before anything is trained\n"
+    "  compare       variants of a training side by side: accuracy, memory, time\n"
     "  compress      tensors (.npy, .npz, raw) to Comet streams\n"
     "  decompress    and back\n"
     "  inspect       what is in a file of streams or tensors\n"
     "  bench codec   ratio, error and speed of the codecs, on your tensors or on built-in ones\n"
-    "  demo          the same in brief, with a word on what it means\n"
     "\n"
     "  comet COMMAND --help says more, with examples.  --version prints the version.\n"
     "\n"
     "Examples:\n"
     "  comet demo\n"
+    "  comet train --model resnet18 --data cifar10:DIR --codec eb --memory 1GiB\n"
+    "  comet compare --model resnet8 --variants none,eb,pool:2 --seeds 3\n"
     "  comet compress --error-rel 0.1 conv1.npy -o conv1.comet\n"
-    "  comet inspect conv1.comet\n"
-    "  comet decompress conv1.comet -o conv1_again.npy\n"
     "\n"
     "Exit codes: 0 done, 1 failed (a file is missing, damaged, ...), 2 used wrongly.\n";
 

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "command.h"
 #include "message.h"
@@ -54,6 +55,31 @@ int parse_seed(const char *option, const char *text, uint64_t *value) {
     *value = strtoull(text, &end, 0);
     if (!isdigit((unsigned char)*text) || *end || errno == ERANGE)
         return misuse("%s: '%s' is not a 64-bit number", option, text);
+    return DONE;
+}
+
+/* What a unit stands for; 0: nothing. */
+static double unit_bytes(const char *unit) {
+    static const char letters[] = "kmgt";
+    const char *letter = *unit ? strchr(letters, tolower((unsigned char)*unit)) : NULL;
+    if (!*unit || strcasecmp(unit, "b") == 0)
+        return 1;
+    if (!letter)
+        return 0;
+    int decimal = strcasecmp(unit + 1, "b") == 0;
+    if (!decimal && unit[1] && strcasecmp(unit + 1, "ib") != 0)
+        return 0;
+    return pow(decimal ? 1000 : 1024, (double)(letter - letters + 1));
+}
+
+int parse_bytes(const char *option, const char *text, size_t *bytes) {
+    char *end;
+    double number = strtod(text, &end), unit = unit_bytes(end);
+    if (end == text || !isdigit((unsigned char)*text) || !isfinite(number) || unit == 0)
+        return misuse("%s: '%s' is not a size; write 2GiB, 500MB or a number of bytes", option, text);
+    if (!(number * unit >= 1) || number * unit > 0x1p60)
+        return misuse("%s: %s is not between 1 byte and 1 EiB", option, text);
+    *bytes = (size_t)(number * unit);
     return DONE;
 }
 

@@ -16,6 +16,9 @@ int parse_integer(const char *option, const char *text, int64_t low, int64_t hig
 /* Any 64-bit number, decimal or 0x... */
 int parse_seed(const char *option, const char *text, uint64_t *value);
 
+/* "2GiB", "500MB", "1.5g", "4096": above 0. K, M, G, T alone are powers of 1024, KB .. TB of 1000. */
+int parse_bytes(const char *option, const char *text, size_t *bytes);
+
 int parse_dtype(const char *option, const char *text, comet_dtype *dtype);    /* f32, f16, bf16, u8 */
 int parse_layout(const char *option, const char *text, comet_layout *layout); /* nchw, nhwc, flat */
 int parse_isa(const char *option, const char *text, comet_isa *isa);          /* auto, avx512, avx2, reference */

@@ -25,7 +25,7 @@ typedef struct report_series {
     const char *name;
     const double *x, *y; /* y not finite: a gap */
     size_t count;
-    int group; /* the same colour for the same group: seeds of a variant */
+    int group; /* from 0: the same colour for the same group, which is named after its first series (seeds of a variant) */
 } report_series;
 
 typedef struct report_bar {
@@ -35,16 +35,21 @@ typedef struct report_bar {
     const char *label; /* at its end; NULL: the value */
 } report_bar;
 
+/* LOG_Y: values that are not positive are gaps. FROM_ZERO: zero is on the y axis. AREA: filled down to it. */
 enum { REPORT_LOG_Y = 1, REPORT_FROM_ZERO = 2, REPORT_AREA = 4 };
 
-/* DONE, or FAILED after a line on standard error. */
+/* DONE, or FAILED after a line on standard error. `path` must stay valid until the report is closed. */
 int report_open(report *r, const char *path, const char *title, const char *subtitle);
 void report_text(report *r, const char *paragraph);
 void report_table(report *r, const char *title, const char *const *columns, int column_count, const char *const *cells,
-                  int row_count); /* cells: row by row; numbers are set to the right */
+                  int row_count); /* cells: row by row, NULL: empty; columns of numbers are set to the right */
+
+/* Any number of points: of long series what can be seen is drawn, no spike is lost. Values that have no place are left out. */
 void report_lines(report *r, const char *title, const char *x_axis, const char *y_axis, const report_series *series,
                   size_t count, int flags);
 void report_bars(report *r, const char *title, const char *unit, const report_bar *bars, size_t count);
+
+/* DONE, or FAILED after a line on standard error; then there is no file. */
 int report_close(report *r);
 void report_abandon(report *r); /* instead of close: nothing is left behind */
 

@@ -27,7 +27,8 @@ typedef struct comet_run_event {
     int64_t step, steps; /* updates done, and in all */
     uint32_t epoch;      /* from 0 */
     double learning_rate;
-    comet_trainer_result result;       /* STEP: means over its batches */
+    comet_trainer_result result;       /* STEP: loss and bytes are means over its batches, top1 and top5 sums */
+    int64_t images;                    /* STEP: in its batches */
     double step_ms, images_per_second; /* STEP: of this one, data included */
     double loss, top1, top5;           /* EVALUATED: per cent */
     int64_t samples;                   /* EVALUATED */
@@ -35,39 +36,60 @@ typedef struct comet_run_event {
 } comet_run_event;
 
 typedef struct comet_run_options {
-    comet_trainer_options trainer; /* classes, normalisation, reserved_bytes: set from the data */
+    comet_trainer_options trainer; /* classes, normalisation, reserved_bytes: set from the data; height, width or
+                                      channels 0: the data's, and the model's own size where images differ */
     const comet_dataset *data;
     comet_augment augment;
-    unsigned loader_threads;
+    unsigned loader_threads; /* 0: what suits the data */
     int epochs;
     int64_t steps; /* updates in all; 0: what the epochs make */
     comet_schedule_kind schedule;
     double rate;
     double warmup_epochs;
-    int evaluate_every;                /* epochs; 0: at the end only */
-    int64_t evaluate_most;             /* images; 0: all */
-    const char *weights;               /* to start from, or NULL */
-    const char *weights_out;           /* where they go at the end, or NULL */
-    const char *folder;                /* of checkpoints; NULL: none are written */
-    int64_t checkpoint_every;          /* updates; 0: every epoch */
-    int resume;                        /* 1: go on from the folder's checkpoint if there is one */
-    const volatile sig_atomic_t *stop; /* not 0: write a checkpoint and return; NULL: never */
+    int evaluate_every;       /* epochs; 0: at the end only */
+    int64_t evaluate_most;    /* images; 0: all */
+    const char *weights;      /* to start from, or NULL */
+    const char *weights_out;  /* where they go at the end, or NULL */
+    const char *folder;       /* of checkpoints; NULL: none are written */
+    int64_t checkpoint_every; /* updates; 0: every epoch */
+    /*
+     * 1: go on from the folder's checkpoint if there is one. 0: begin anew; what is there becomes earlier.safetensors,
+     * which nothing but the next such beginning replaces.
+     */
+    int resume;
+    const volatile sig_atomic_t *stop; /* not 0: write a checkpoint after this update, return; NULL: never */
     void (*observe)(void *context, const comet_run_event *event);
     void *context;
 } comet_run_options;
 
 typedef struct comet_run_result {
-    int64_t step;            /* updates done */
-    int stopped;             /* 1: by *stop */
-    double train_loss;       /* mean of the last epoch, or of what was run of it */
-    double loss, top1, top5; /* of the last evaluation, per cent */
-    double ms_per_step;      /* median */
-    double images_per_second;
+    int64_t step;                                 /* updates done */
+    int stopped;                                  /* 1: by *stop, before the last evaluation was made */
+    double train_loss;                            /* mean of the last epoch, or of what was run of it */
+    double loss, top1, top5;                      /* of the last evaluation, per cent */
+    double ms_per_step;                           /* median over updates, data included */
+    double images_per_second;                     /* of such an update */
     uint64_t saved_raw_bytes, saved_stored_bytes; /* a step's: means over the run */
     comet_trainer_bytes bytes;
+    size_t loader_bytes; /* both loaders, beside the trainer's; the data set's own are in its info */
 } comet_run_result;
 
+/*
+ * All that the options ask for. A failure ends the run; its message says what to do, and which checkpoint there is to go
+ * on from. *result is what was reached, after a failure too.
+ */
 comet_status comet_run(const comet_run_options *options, const comet_allocator *allocator, comet_run_result *result,
                        comet_message *message);
+
+/* The trainer's options as comet_run completes them: sizes, classes, normalisation, and what data and loaders hold. */
+comet_status comet_run_trainer_options(const comet_run_options *options, comet_trainer_options *trainer,
+                                       size_t *loader_bytes, comet_message *message);
+
+/*
+ * The largest batch up to `most` with which trainer, data and loaders fit trainer.memory_bytes, every tensor being held in the form that the
+ * options say: nothing else spilled or computed again. COMET_ERROR_CAPACITY: not even one of 1; the message says what that takes.
+ */
+comet_status comet_run_largest_batch(const comet_run_options *options, int most, const comet_allocator *allocator,
+                                     int *batch, comet_message *message);
 
 #endif

@@ -83,6 +83,7 @@ comet_status comet_trainer_set_estimates(comet_trainer *trainer, const void *dat
 
 typedef struct comet_trainer_bytes {
     size_t static_bytes;         /* weights, gradients, optimiser */
+    size_t arena_bytes;          /* buffers of a step or of evaluation, whichever needs more */
     size_t planned_peak_bytes;   /* static + arena + streams, with the reserve for sizes that are estimates */
     size_t allocated_peak_bytes; /* what was held at the worst moment so far */
     size_t saved_raw_bytes, saved_stored_bytes; /* planned, of a step */

@@ -127,8 +127,10 @@ size_t comet_trainer_parts_arena(const comet_trainer_parts *parts) {
 comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts, size_t store_limit) {
     const comet_plan_bytes plan = comet_plan_get_bytes(parts->plan);
     const size_t store = store_limit && store_limit < plan.store_bytes ? store_limit : plan.store_bytes;
+    const size_t arena = comet_trainer_parts_arena(parts);
     return (comet_trainer_bytes){.static_bytes = parts->static_bytes,
-                                 .planned_peak_bytes = parts->static_bytes + comet_trainer_parts_arena(parts) + store,
+                                 .arena_bytes = arena,
+                                 .planned_peak_bytes = parts->static_bytes + arena + store,
                                  .saved_raw_bytes = plan.saved_raw_bytes,
                                  .saved_stored_bytes = plan.saved_stored_bytes};
 }

@@ -16,7 +16,8 @@ import files
 
 COMET = ""
 CODECS = ("eb", "zvc", "mask", "pool", "group", "dct", "raw")
-COMMANDS = (["compress"], ["decompress"], ["inspect"], ["bench"], ["bench", "codec"], ["demo"])
+COMMANDS = (["compress"], ["decompress"], ["inspect"], ["bench"], ["bench", "codec"], ["demo"], ["demo", "codec"],
+            ["train"], ["compare"])
 
 
 class Case(unittest.TestCase):
@@ -273,6 +274,7 @@ class Failures(Case):
         for arguments in ([], ["frobnicate"], ["--frobnicate"], ["compress"], ["compress", "in.npy"], ["bench"],
                           ["compress", "-o", "y"], ["compress", "in.npy", "in.npy", "-o", "y"], ["bench", "disk"],
                           ["compress", "in.npy", "-o"], ["decompress", "x.comet"], ["inspect"], ["demo", "in.npy"],
+                          ["demo", "codec", "in.npy"],
                           ["inspect", "x.comet", "--yaml"], ["inspect", "--json=yes", "x.comet"],
                           ["bench", "codec", "in.npy"], ["bench", "codec", "--data"]):
             self.refused(2, *arguments, says="--help")
@@ -516,7 +518,7 @@ class Reports(BenchCase):
         text = self.comet("bench", "codec", "--quick", "--data", "in.npz", "--codec", "eb,group:4")
         self.assertIn("in/relu", text)
         self.assertIn("Summary", text)
-        text = self.comet("demo", "--quick", "--quiet")
+        text = self.comet("demo", "codec", "--quick", "--quiet")
         self.assertIn("no value is off by more than", text)
         self.assertIn("every zero is still zero", text)
 

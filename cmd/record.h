@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is kept of a run: its figures, and the curves that a report draws. It can travel through a pipe. */
+#ifndef COMET_CMD_RECORD_H
+#define COMET_CMD_RECORD_H
+
+#include "resident.h"
+#include "train/run.h"
+
+enum { RECORD_NAME = 64, RECORD_POINTS = 800 };
+
+typedef struct record_layer {
+    char name[COMET_NAME_BYTES], form[COMET_FORM_TEXT];
+    double raw, stored; /* bytes */
+} record_layer;
+
+/* Plain data, all of it. */
+typedef struct record_figures {
+    char name[RECORD_NAME]; /* of the variant */
+    uint64_t seed;
+    int batch, height, width, channels;
+    comet_status status; /* other than COMET_OK: `why` says it */
+    comet_message why;
+    comet_run_result result;
+    size_t measured_peak_bytes; /* resident.h */
+    size_t loss_count, evaluation_count, time_count, layer_count;
+} record_figures;
+
+typedef struct record {
+    record_figures figures;
+    double *loss_step, *loss; /* each a mean over a few steps */
+    double *evaluation_step, *accuracy;
+    double *memory; /* planned, at each time of a step; MiB */
+    record_layer *layers;
+
+    /* while it is filled */
+    resident_mark mark;
+    int64_t stride;
+    comet_mean open_loss;
+    size_t evaluation_capacity;
+} record;
+
+/* Begins to measure. */
+void record_begin(record *r, const char *name, const comet_run_options *run);
+
+/* To be called with each event of the run. */
+void record_event(record *r, const comet_run_event *event);
+
+/* What comet_run answered. */
+void record_end(record *r, comet_status status, const comet_run_result *result, const comet_message *message);
+
+void record_free(record *r);
+
+/* The most that trainer and loaders were planned to hold; the data set is not in it, nor in what was measured. */
+size_t record_planned_peak(const record *r);
+
+/* Through a pipe. 1, or 0 if it did not arrive whole. */
+int record_write(const record *r, int file);
+int record_read(record *r, int file);
+
+#endif

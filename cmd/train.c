@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comet train: a network on a data set, its saved activations held compressed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "message.h"
+#include "openmp.h"
+#include "options.h"
+#include "parse.h"
+#include "record.h"
+#include "stop.h"
+#include "text.h"
+#include "train_log.h"
+#include "train_options.h"
+#include "train_progress.h"
+#include "train_report.h"
+
+static const char help_begin[] =
+    "Usage: comet train --model NAME [--data SET] [OPTION...]\n"
+    "\n"
+    "Trains a convolutional network with the activations that its backward pass needs held compressed.\n"
+    "\n"
+    "  --codec FORM          eb, eb:0.1 (error-bounded), none, pool:K, group:B, dct, zvc, offload, recompute,\n"
+    "                        eb+offload (eb)\n"
+    "\n";
+
+static const char help_end[] =
+    "\n"
+    "What it leaves behind:\n"
+    "  --checkpoint DIR      a checkpoint each epoch, at the end and on Ctrl-C; none: no checkpoints\n"
+    "                        (comet-MODEL-DATA, in the current folder)\n"
+    "  --checkpoint-every N  every N updates instead of each epoch\n"
+    "  --resume              go on from the checkpoint, bit by bit as if it had not been interrupted\n"
+    "  --save-weights FILE   the weights alone, .safetensors with torchvision's names\n"
+    "  --json-log FILE       a line of JSON for each step and evaluation\n"
+    "  --report FILE.html    curves and tables\n"
+    "  --quiet               no progress on standard error\n"
+    "\n"
+    "The peak that is shown is the most that was resident beyond what was before training began, as the operating\n"
+    "system counts it, without the code of libraries. Ctrl-C finishes the step, saves and ends; twice ends at once.\n"
+    "\n"
+    "Examples:\n"
+    "  comet train --model resnet8 --epochs 3\n"
+    "  comet train --model resnet18 --data cifar10:cifar-10-batches-bin --codec eb --memory 1GiB\n"
+    "  comet train --model resnet50 --data folder:pets --weights resnet50.safetensors --lr 0.01 --batch 16\n"
+    "  comet train --model resnet18 --data cifar10:data --checkpoint run1 --resume\n"
+    "  comet plan --model resnet50 --batch 64 --image 224 --codec eb    what that would take, without training\n";
+
+typedef struct request {
+    train_texts texts;
+    const char *checkpoint, *every, *save_weights, *log, *report;
+    int resume, quiet, help;
+    text_array operands;
+} request;
+
+/* What the observer of the run needs. */
+typedef struct watch {
+    const comet_run_options *run;
+    record record;
+    train_progress progress;
+    train_log log;
+} watch;
+
+static int read_request(request *r, int argc, char **argv) {
+    const option own[] = {{"--checkpoint", OPTION_TEXT, &r->checkpoint},
+                          {"--checkpoint-every", OPTION_TEXT, &r->every},
+                          {"--save-weights", OPTION_TEXT, &r->save_weights},
+                          {"--json-log", OPTION_TEXT, &r->log},
+                          {"--report", OPTION_TEXT, &r->report},
+                          {"--resume", OPTION_FLAG, &r->resume},
+                          {"--quiet", OPTION_FLAG, &r->quiet},
+                          {"--help", OPTION_FLAG, &r->help},
+                          {"-h", OPTION_FLAG, &r->help},
+                          {NULL, OPTION_FLAG, NULL}};
+    option table[TRAIN_OPTIONS + sizeof own / sizeof *own];
+    train_options_table(&r->texts, table);
+    memcpy(table + TRAIN_OPTIONS, own, sizeof own);
+    int answer = options_parse(table, argc, argv, &r->operands);
+    if (answer == DONE && r->operands.count)
+        return misuse("unexpected '%s'", r->operands.items[0]);
+    return answer;
+}
+
+/* `folder`: memory for a name of our own. */
+static int set_outputs(const request *r, comet_run_options *run, char *folder, size_t capacity) {
+    int wanted = !r->checkpoint || strcmp(r->checkpoint, "none") != 0;
+    if (!wanted && (r->resume || r->every))
+        return misuse("%s needs a folder of checkpoints", r->resume ? "--resume" : "--checkpoint-every");
+    if (r->every && parse_integer("--checkpoint-every", r->every, 1, (int64_t)1 << 40, &run->checkpoint_every) != DONE)
+        return MISUSED;
+    snprintf(folder, capacity, "comet-%s-%s", run->trainer.model, comet_dataset_get_info(run->data)->name);
+    run->folder = !wanted ? NULL : r->checkpoint ? r->checkpoint : folder;
+    run->resume = r->resume;
+    run->weights_out = r->save_weights;
+    run->stop = &stop_asked;
+    return DONE;
+}
+
+/* ---- while it runs ---- */
+
+static void print_evaluation(watch *w, const comet_run_event *event) {
+    train_progress_clear(&w->progress);
+    printf("epoch %u, step %lld: loss %.4f, accuracy %.2f %%, top-5 %.2f %%\n", event->epoch + 1,
+           (long long)event->step, event->loss, event->top1, event->top5);
+    fflush(stdout);
+}
+
+static void observe(void *context, const comet_run_event *event) {
+    watch *w = context;
+    record_event(&w->record, event);
+    train_progress_event(&w->progress, event);
+    train_log_event(&w->log, w->run, event);
+    if (event->kind == COMET_RUN_EVALUATED)
+        print_evaluation(w, event);
+    else if (event->kind == COMET_RUN_STARTED && event->step > 0 && !w->progress.silent)
+        note("going on after step %lld of %lld", (long long)event->step, (long long)event->steps);
+}
+
+/* ---- at the end ---- */
+
+static void print_summary(const watch *w) {
+    const record_figures *f = &w->record.figures;
+    const comet_run_result *r = &f->result;
+    char a[32], b[32];
+    if (!r->stopped)
+        printf("accuracy  %.2f %% (top-5 %.2f %%), loss %.4f, after %lld steps of %d\n", r->top1, r->top5, r->loss,
+               (long long)r->step, f->batch);
+    printf("saved     %s -> %s a step (%.1f x)\n", text_size(r->saved_raw_bytes, a, sizeof a),
+           text_size(r->saved_stored_bytes, b, sizeof b),
+           r->saved_stored_bytes ? (double)r->saved_raw_bytes / (double)r->saved_stored_bytes : 1.0);
+    printf("peak      %s planned, %s measured", text_size(record_planned_peak(&w->record), a, sizeof a),
+           text_size(f->measured_peak_bytes, b, sizeof b));
+    printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
+           text_size(r->loader_bytes, b, sizeof b));
+    printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
+    if (r->stopped)
+        printf("stopped after step %lld%s%s%s\n", (long long)r->step, w->run->folder ? "; --resume goes on from '" : "",
+               w->run->folder ? w->run->folder : "", w->run->folder ? "'" : "");
+    else if (w->run->folder)
+        printf("checkpoint '%s', weights in last.safetensors\n", w->run->folder);
+}
+
+static int write_report(const request *r, const watch *w) {
+    char title[128], subtitle[160];
+    const comet_trainer_options *t = &w->run->trainer;
+    if (!r->report)
+        return DONE;
+    snprintf(title, sizeof title, "%s on %s", t->model, comet_dataset_get_info(w->run->data)->name);
+    snprintf(subtitle, sizeof subtitle, "%.60s, batch %d, %lld steps", t->codec, t->batch,
+             (long long)w->record.figures.result.step);
+    return train_report_write(r->report, title, subtitle, NULL, &w->record, 1);
+}
+
+static int train(const request *r, comet_run_options *run, watch *w) {
+    comet_run_result result;
+    comet_message message = {.text = ""};
+    int answer = train_log_open(&w->log, r->log, r->resume);
+    if (answer != DONE)
+        return answer;
+    w->run = run;
+    run->observe = observe;
+    run->context = w;
+    record_begin(&w->record, run->trainer.codec, run);
+    train_progress_begin(&w->progress, "", &w->record.mark, r->quiet);
+    stop_on_signals();
+    comet_status status = comet_run(run, NULL, &result, &message);
+    record_end(&w->record, status, &result, &message);
+    train_progress_clear(&w->progress);
+    int logged = train_log_close(&w->log, &w->record);
+    if (status != COMET_OK)
+        return train_fail(status, &message);
+    print_summary(w);
+    answer = write_report(r, w);
+    return answer == DONE ? logged : answer;
+}
+
+static int run_request(const request *r) {
+    comet_run_options run = {0};
+    comet_dataset *data = NULL;
+    char folder[160];
+    watch *w = calloc(1, sizeof *w);
+    int answer = w ? train_options_read(&r->texts, &run) : fail_memory();
+    if (answer == DONE)
+        answer = train_options_data(&r->texts, &run, &data);
+    if (answer == DONE)
+        answer = set_outputs(r, &run, folder, sizeof folder);
+    if (answer == DONE) {
+        answer = train(r, &run, w);
+        record_free(&w->record);
+    }
+    comet_dataset_free(data);
+    free(w);
+    return answer;
+}
+
+int command_train(int argc, char **argv) {
+    request r = {0};
+    int answer = read_request(&r, argc, argv);
+    if (answer == DONE && r.help) {
+        fputs(help_begin, stdout);
+        fputs(train_options_help, stdout);
+        fputs(help_end, stdout);
+    } else if (answer == DONE) {
+        openmp_wait_passively(argv - 1); /* main's, in which the command's name is the second */
+        answer = run_request(&r);
+    }
+    text_array_free(&r.operands);
+    return answer;
+}

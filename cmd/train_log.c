@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train_log.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "comet/version.h"
+#include "command.h"
+#include "json.h"
+#include "message.h"
+
+int train_log_open(train_log *log, const char *path, int append) {
+    *log = (train_log){.path = path};
+    if (!path)
+        return DONE;
+    log->file = fopen(path, append ? "a" : "w");
+    return log->file ? DONE : fail("cannot write '%s': %s", path, strerror(errno));
+}
+
+/* ---- lines ---- */
+
+static json begin(train_log *log, const char *event) {
+    json j = {.file = log->file};
+    json_open(&j, NULL, '{', 1);
+    json_string(&j, "event", event);
+    return j;
+}
+
+static void end(train_log *log, json *j) {
+    json_close(j, '}');
+    log->failed |= fflush(log->file) != 0; /* who follows the file sees it at once */
+}
+
+static void put_plan(json *j, comet_trainer *trainer) {
+    comet_trainer_bytes b = comet_trainer_get_bytes(trainer);
+    json_open(j, "plan", '{', 1);
+    json_integer(j, "peak_bytes", (int64_t)b.planned_peak_bytes);
+    json_integer(j, "static_bytes", (int64_t)b.static_bytes);
+    json_integer(j, "saved_raw_bytes", (int64_t)b.saved_raw_bytes);
+    json_integer(j, "saved_stored_bytes", (int64_t)b.saved_stored_bytes);
+    json_close(j, '}');
+}
+
+static void put_start(train_log *log, const comet_run_options *run, const comet_run_event *event) {
+    const comet_trainer_options *t = &run->trainer;
+    comet_shape shape = comet_graph_shape(comet_trainer_graph(event->trainer), 0);
+    json j = begin(log, "start");
+    json_string(&j, "version", comet_version_string());
+    json_string(&j, "model", t->model);
+    json_string(&j, "data", comet_dataset_get_info(run->data)->name);
+    json_integers(&j, "image", 3, (const int64_t[]){shape.height, shape.width, shape.channels});
+    json_integer(&j, "classes", comet_dataset_get_info(run->data)->classes);
+    json_string(&j, "codec", t->codec);
+    json_number(&j, "error_rel", t->error_rel);
+    json_string(&j, "forms", t->forms ? t->forms : "");
+    json_integer(&j, "batch", t->batch);
+    json_integer(&j, "accumulate", t->accumulate > 1 ? t->accumulate : 1);
+    json_integer(&j, "memory_bytes", (int64_t)t->memory_bytes);
+    json_string(&j, "optimiser", t->optimiser.kind == COMET_SGD ? "sgd" : "adamw");
+    json_number(&j, "learning_rate", run->rate);
+    json_number(&j, "momentum", t->optimiser.momentum);
+    json_number(&j, "weight_decay", t->optimiser.weight_decay);
+    json_number(&j, "label_smoothing", (double)t->smoothing);
+    json_integer(&j, "seed", (int64_t)t->seed);
+    json_integer(&j, "step", event->step);
+    json_integer(&j, "steps", event->steps);
+    put_plan(&j, event->trainer);
+    end(log, &j);
+}
+
+static void put_step(train_log *log, const comet_run_event *event) {
+    const comet_trainer_result *r = &event->result;
+    json j = begin(log, "step");
+    json_integer(&j, "step", event->step);
+    json_integer(&j, "epoch", event->epoch);
+    json_number(&j, "loss", r->loss);
+    json_number(&j, "accuracy", 100.0 * r->top1 / (double)event->images);
+    json_number(&j, "learning_rate", event->learning_rate);
+    json_number(&j, "mean_momentum", r->mean_momentum);
+    json_integer(&j, "saved_raw_bytes", (int64_t)r->saved_raw_bytes);
+    json_integer(&j, "saved_stored_bytes", (int64_t)r->saved_stored_bytes);
+    json_integer(&j, "spilled_bytes", (int64_t)r->spilled_bytes);
+    json_number(&j, "ms", event->step_ms);
+    json_number(&j, "images_per_s", event->images_per_second);
+    end(log, &j);
+}
+
+static void put_evaluation(train_log *log, const comet_run_event *event) {
+    json j = begin(log, "evaluation");
+    json_integer(&j, "step", event->step);
+    json_integer(&j, "epoch", event->epoch);
+    json_number(&j, "loss", event->loss);
+    json_number(&j, "accuracy", event->top1);
+    json_number(&j, "top5", event->top5);
+    json_integer(&j, "samples", event->samples);
+    end(log, &j);
+}
+
+static void put_text(train_log *log, const char *name, const comet_run_event *event) {
+    json j = begin(log, name);
+    json_integer(&j, "step", event->step);
+    json_string(&j, "text", event->text);
+    end(log, &j);
+}
+
+void train_log_event(train_log *log, const comet_run_options *run, const comet_run_event *event) {
+    if (!log->file)
+        return;
+    if (event->kind == COMET_RUN_STARTED)
+        put_start(log, run, event);
+    else if (event->kind == COMET_RUN_STEP)
+        put_step(log, event);
+    else if (event->kind == COMET_RUN_EVALUATED)
+        put_evaluation(log, event);
+    else
+        put_text(log, event->kind == COMET_RUN_NOTE ? "note" : "checkpoint", event);
+}
+
+int train_log_close(train_log *log, const record *r) {
+    if (!log->file)
+        return DONE;
+    const record_figures *f = &r->figures;
+    json j = begin(log, "end");
+    json_string(&j, "state", f->status != COMET_OK ? "failed" : f->result.stopped ? "stopped" : "done");
+    json_string(&j, "message", f->why.text);
+    json_integer(&j, "step", f->result.step);
+    json_number(&j, "accuracy", f->result.top1);
+    json_number(&j, "top5", f->result.top5);
+    json_number(&j, "loss", f->result.loss);
+    json_number(&j, "train_loss", f->result.train_loss);
+    json_integer(&j, "saved_raw_bytes", (int64_t)f->result.saved_raw_bytes);
+    json_integer(&j, "saved_stored_bytes", (int64_t)f->result.saved_stored_bytes);
+    json_integer(&j, "planned_peak_bytes", (int64_t)record_planned_peak(r));
+    json_integer(&j, "allocated_peak_bytes", (int64_t)f->result.bytes.allocated_peak_bytes);
+    json_integer(&j, "measured_peak_bytes", (int64_t)f->measured_peak_bytes);
+    json_integer(&j, "static_bytes", (int64_t)f->result.bytes.static_bytes);
+    json_number(&j, "ms_per_step", f->result.ms_per_step);
+    json_number(&j, "images_per_s", f->result.images_per_second);
+    end(log, &j);
+    log->failed |= fclose(log->file) != 0;
+    return log->failed ? fail("cannot write all of '%s': is the disk full?", log->path) : DONE;
+}

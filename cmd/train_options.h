@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options that every command that trains has, and the defaults that suit model and data. */
+#ifndef COMET_CMD_TRAIN_OPTIONS_H
+#define COMET_CMD_TRAIN_OPTIONS_H
+
+#include "options.h"
+#include "train/run.h"
+
+/* As they were given; NULL where they were not. */
+typedef struct train_texts {
+    const char *model, *data, *codec, *error_rel, *forms, *memory, *spill;
+    const char *batch, *epochs, *steps, *seed, *image, *channels;
+    const char *rate, *optimiser, *momentum, *decay, *schedule, *warmup, *accumulate, *smoothing;
+    const char *evaluate_every, *evaluate_most, *weights, *threads;
+    int nesterov, no_augment;
+} train_texts;
+
+enum { TRAIN_OPTIONS = 27 };
+
+/* Fills the first TRAIN_OPTIONS entries of a table. */
+void train_options_table(train_texts *texts, option *table);
+
+/* The lines of --help about them. */
+extern const char train_options_help[];
+
+/* All that can be known before the data is open. */
+int train_options_read(const train_texts *texts, comet_run_options *run);
+
+/* Opens the data and settles what depends on it. A line about it may go to standard error. */
+int train_options_data(const train_texts *texts, comet_run_options *run, comet_dataset **data);
+
+/* Where a spill file goes if the user does not say. */
+const char *train_default_spill(void);
+
+/* MISUSED or FAILED, after the message's line. */
+int train_fail(comet_status status, const comet_message *message);
+
+#endif

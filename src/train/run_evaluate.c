@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The evaluation split through the network. */
+#include "train/run_impl.h"
+
+static comet_status rewind_to_first(comet_run_session *s) {
+    comet_loader_state state = comet_loader_get_state(s->evaluate);
+    state.epoch = 0;
+    state.position = 0;
+    return comet_loader_set_state(s->evaluate, &state, s->message);
+}
+
+static void tell(comet_run_session *s, const comet_accuracy *accuracy, const comet_mean *loss) {
+    comet_run_event event = comet_run_event_of(s, COMET_RUN_EVALUATED);
+    s->evaluated_step = s->step;
+    event.samples = accuracy->samples;
+    event.loss = s->result->loss = comet_mean_value(loss);
+    event.top1 = s->result->top1 = comet_accuracy_top1(accuracy);
+    event.top5 = s->result->top5 = comet_accuracy_top5(accuracy);
+    comet_run_tell(s, &event);
+}
+
+comet_status comet_run_evaluate(comet_run_session *s) {
+    int64_t left = comet_dataset_get_info(s->options->data)->count[COMET_SPLIT_EVALUATE];
+    if (s->options->evaluate_most && s->options->evaluate_most < left)
+        left = s->options->evaluate_most;
+    comet_accuracy accuracy = {0};
+    comet_mean loss = {0};
+    comet_batch batch = {.last = left == 0};
+    comet_status status = rewind_to_first(s);
+    while (status == COMET_OK && !batch.last && left > 0) {
+        if (comet_run_stopped(s))
+            return COMET_OK; /* half an evaluation is none */
+        status = comet_loader_next(s->evaluate, &batch, s->message);
+        int count = batch.count < left ? batch.count : (int)left;
+        if (status == COMET_OK && count > 0)
+            status =
+                comet_trainer_evaluate(s->trainer, batch.pixels, batch.labels, count, &accuracy, &loss, s->message);
+        left -= count;
+    }
+    if (status == COMET_OK)
+        tell(s, &accuracy, &loss);
+    return status;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run in progress: what its parts share. */
+#ifndef COMET_TRAIN_RUN_IMPL_H
+#define COMET_TRAIN_RUN_IMPL_H
+
+#include "train/run.h"
+
+/* Times of the last updates, for a median. */
+typedef struct comet_run_times {
+    double *ms;
+    size_t capacity, count, next;
+} comet_run_times;
+
+typedef struct comet_run_session {
+    const comet_run_options *options;
+    comet_trainer_options trainer_options; /* options->trainer, completed */
+    const comet_allocator *allocator;
+    comet_message *message;
+    comet_run_result *result;
+
+    comet_trainer *trainer;
+    comet_loader *train, *evaluate;
+    comet_schedule schedule;
+    int accumulate;
+    int64_t step, steps;
+    uint32_t epoch;
+
+    comet_loader_state place; /* in the data, after the last update */
+    int begun;                /* batches of the next update that were trained */
+    int64_t saved_step;       /* of the newest checkpoint; -1: none */
+    int64_t evaluated_step;   /* of the last whole evaluation; -1: none */
+    int diverged;             /* 1: the loss was not finite, and a note said so */
+    comet_mean epoch_loss, raw, stored;
+    comet_run_times times;
+} comet_run_session;
+
+/* ---- run.c ---- */
+
+/* `kind` and where the run is; the caller adds what is the kind's own. */
+comet_run_event comet_run_event_of(comet_run_session *s, comet_run_event_kind kind);
+void comet_run_tell(comet_run_session *s, const comet_run_event *event);
+void comet_run_note(comet_run_session *s, const char *text);
+int comet_run_stopped(const comet_run_session *s);
+
+/* ---- run_loader.c ---- */
+
+comet_status comet_run_open_loaders(comet_run_session *s);
+void comet_run_close_loaders(comet_run_session *s);
+
+/* ---- run_loop.c ---- */
+
+/* Updates up to the last one, or until stopped. */
+comet_status comet_run_loop(comet_run_session *s);
+
+/* ---- run_evaluate.c ---- */
+
+comet_status comet_run_evaluate(comet_run_session *s);
+
+/* ---- run_times.c ---- */
+
+comet_status comet_run_times_init(comet_run_times *t, int64_t most, const comet_allocator *allocator);
+void comet_run_times_destroy(comet_run_times *t, const comet_allocator *allocator);
+void comet_run_times_add(comet_run_times *t, double ms);
+double comet_run_times_median(comet_run_times *t); /* 0 without any; their order is lost */
+double comet_run_clock_ms(void);
+
+/* ---- run_checkpoint.c ---- */
+
+/* Where a run begins: the folder's checkpoint, given weights, or first values. */
+comet_status comet_run_begin(comet_run_session *s);
+
+/* Nothing to do without a folder, or where the last update is in the newest checkpoint. */
+comet_status comet_run_save(comet_run_session *s);
+
+#endif

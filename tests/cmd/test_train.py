@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""comet train from outside: what it leaves behind, how it goes on, how it fails.  usage: test_train.py COMET [TEST...]"""
+import json
+import os
+import re
+import resource
+import signal
+import struct
+import time
+import zlib
+
+import case
+
+SMALL = ("train", "--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2",
+         "--quiet")
+
+
+class Train(case.Case):
+    def train(self, *arguments):
+        return self.comet(*SMALL, *arguments)
+
+    def log(self, name, event=None):
+        lines = [json.loads(line) for line in self.read(name).decode().splitlines()]
+        return [line for line in lines if event in (None, line["event"])]
+
+    def wait_for(self, child, log, event, count):
+        """Until the log has so many of the event; fails if the child ends before."""
+        text = '"event": "%s"' % event
+        for _ in range(6000):
+            if os.path.exists(self.path(log)) and self.read(log).decode().count(text) >= count:
+                return
+            self.assertIsNone(child.poll(), child.stderr.read() if child.poll() is not None else "")
+            time.sleep(0.01)
+        self.fail("nothing happened")
+
+    def weights(self, *arguments):
+        """Of a run that is not interrupted."""
+        self.train(*arguments, "--checkpoint", "none", "--save-weights", "whole.safetensors")
+        return self.read("whole.safetensors")
+
+
+class GoingOn(Train):
+    def interrupted(self, number, log_event, count, *options):
+        arguments = (*SMALL, *options, "--checkpoint", "c", "--json-log", "log", "--save-weights", "w.safetensors")
+        child = self.start(*arguments)
+        self.wait_for(child, "log", log_event, count)
+        child.send_signal(number)
+        out, err = child.communicate(timeout=60)
+        return child.returncode, out.decode(), err.decode(), arguments
+
+    def test_killed_in_the_middle_of_an_epoch(self):
+        for options in (("--epochs", "15", "--checkpoint-every", "3", "--codec", "eb"),
+                        ("--epochs", "15", "--checkpoint-every", "7", "--codec", "none", "--optimiser", "adamw",
+                         "--accumulate", "3", "--eval-every", "0")):
+            expected = self.weights(*options[:2], *options[4:])
+            code, _, _, arguments = self.interrupted(signal.SIGKILL, "checkpoint", 2, *options)
+            self.assertEqual(code, -signal.SIGKILL)
+            self.assertFalse(os.path.exists(self.path("w.safetensors")))
+            self.comet(*arguments, "--resume")
+            self.assertEqual(self.read("w.safetensors"), expected)
+            starts = self.log("log", "start")
+            self.assertEqual((len(starts), starts[0]["step"]), (2, 0))
+            self.assertGreater(starts[1]["step"], 0)
+            for name in ("w.safetensors", "log", "c/last.safetensors", "c/previous.safetensors"):
+                os.remove(self.path(name))
+
+    def test_ctrl_c(self):
+        options = ("--epochs", "12", "--codec", "eb", "--eval-every", "0")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if os.path.exists(self.path("log")):
+                os.remove(self.path("log"))
+            code, out, err, arguments = self.interrupted(number, "step", 13, *options)
+            self.assertEqual(code, 0, err)
+            self.assertIn("--resume", out)
+            end = self.log("log", "end")[0]
+            self.assertEqual(end["state"], "stopped")
+            self.assertLess(end["step"], 120)
+            self.assertEqual(self.log("log", "checkpoint")[-1]["step"], end["step"])
+        self.comet(*arguments, "--resume")
+        self.assertEqual(self.log("log", "start")[1]["step"], end["step"])
+        self.assertEqual(self.read("w.safetensors"), self.weights(*options))
+
+    def test_begins_anew_without_taking_away(self):
+        self.train("--steps", "3", "--checkpoint", "c")
+        first = self.read("c/last.safetensors")
+        done = self.run_comet(*SMALL, "--steps", "4", "--seed", "2", "--checkpoint", "c")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("earlier.safetensors", done.stderr.decode())
+        self.assertEqual(self.read("c/earlier.safetensors"), first)
+        self.assertNotEqual(self.read("c/last.safetensors"), first)
+
+    def test_resume_with_nothing_there_begins(self):
+        self.train("--steps", "3", "--resume")
+        self.assertTrue(os.path.exists(self.path("comet-resnet8-generated/last.safetensors")))
+        self.train("--steps", "5", "--resume", "--json-log", "log")
+        self.assertEqual([line["step"] for line in self.log("log", "step")], [4, 5])
+
+    def test_other_options_are_refused(self):
+        self.train("--steps", "3", "--checkpoint", "c")
+        last = self.read("c/last.safetensors")
+        for options in (("--codec", "none"), ("--seed", "5"), ("--lr", "0.3"), ("--batch", "8"), ("--image", "20"),
+                        ("--optimiser", "adamw")):
+            self.refused(1, *SMALL, "--steps", "6", "--checkpoint", "c", "--resume", *options, says="checkpoint")
+        self.assertEqual(self.read("c/last.safetensors"), last)
+
+    def test_damaged_checkpoint(self):
+        self.train("--steps", "6", "--checkpoint", "c", "--checkpoint-every", "3")
+        data = bytearray(self.read("c/last.safetensors"))
+        data[-100] ^= 1
+        with open(self.path("c/last.safetensors"), "wb") as file:
+            file.write(data)
+        done = self.run_comet(*SMALL, "--steps", "6", "--checkpoint", "c", "--resume", "--json-log", "log",
+                              "--save-weights", "w.safetensors")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("previous.safetensors", done.stderr.decode())
+        self.assertEqual(self.log("log", "start")[0]["step"], 3)
+        self.assertEqual(self.read("w.safetensors"), self.weights("--steps", "6"))
+
+
+class Output(Train):
+    def test_log_and_summary(self):
+        out = self.train("--epochs", "2", "--json-log", "log", "--report", "r.html", "--label-smoothing", "0.1",
+                         "--eval-images", "30", "--warmup", "0.5", "--schedule", "cosine", "--nesterov", "--no-augment")
+        for word in ("accuracy", "saved", "peak", "speed", "epoch 2, step 20"):
+            self.assertIn(word, out)
+        events = self.log("log")
+        self.assertEqual([events[0]["event"], events[-1]["event"]], ["start", "end"])
+        start, end, steps = events[0], events[-1], self.log("log", "step")
+        self.assertEqual((start["model"], start["batch"], start["codec"], start["image"], start["steps"]),
+                         ("resnet8", 16, "eb", [16, 16, 1], 20))
+        for key in ("peak_bytes", "static_bytes", "saved_raw_bytes", "saved_stored_bytes"):
+            self.assertGreater(start["plan"][key], 0)
+        self.assertEqual([s["step"] for s in steps], list(range(1, 21)))
+        self.assertEqual([s["epoch"] for s in steps], [0] * 10 + [1] * 10)
+        self.assertLess(steps[0]["learning_rate"], 0.1 * steps[5]["learning_rate"])
+        self.assertLess(steps[-1]["learning_rate"], 0.1 * steps[5]["learning_rate"])
+        for step in steps:
+            self.assertGreater(step["saved_raw_bytes"], 3 * step["saved_stored_bytes"])
+            self.assertGreater(step["loss"], 0)
+        evaluations = self.log("log", "evaluation")
+        self.assertEqual([(e["step"], e["samples"]) for e in evaluations], [(10, 30), (20, 30)])
+        self.assertEqual((end["state"], end["step"], end["accuracy"]), ("done", 20, evaluations[-1]["accuracy"]))
+        self.assertLessEqual(end["allocated_peak_bytes"], end["planned_peak_bytes"])
+        self.assertGreater(end["measured_peak_bytes"], end["static_bytes"])
+        page = self.read("r.html").decode()
+        self.assertIn("<svg", page)
+        self.assertIn("layer1", page)
+
+    def test_learns(self):
+        self.train("--data", "generated:1200", "--image", "28", "--epochs", "4", "--batch", "32", "--json-log", "log")
+        self.assertGreater(self.log("log", "end")[0]["accuracy"], 40)
+
+    def test_lines_of_progress(self):
+        child = self.start(*SMALL[:-1], "--epochs", "3000", "--json-log", "log", "--checkpoint", "none")
+        self.addCleanup(child.kill)
+        line = child.stderr.readline().decode()
+        self.assertRegex(line, r"\Acomet: epoch \d+, step \d+/30000, [\w ]+ left, loss [\d.]+, accuracy [\d.]+ %, \d+ images/s, "
+                               r"saved [\d.]+ \w+ -> [\d.]+ \w+, peak [\d.]+ \w+\n\Z")
+        with open("/proc/%d/environ" % child.pid, "rb") as file:
+            self.assertIn(b"OMP_WAIT_POLICY=passive", file.read().split(b"\0"))
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        self.assertIn("stopping", err.decode())
+        self.assertIn("stopped after step", out.decode())
+        self.assertEqual(child.returncode, 0)
+
+    def test_weights_of_another_number_of_classes(self):
+        """Ten classes to three: the last layer begins anew, and a line says so."""
+        self.train("--steps", "2", "--channels", "3", "--save-weights", "w.safetensors")
+        for split in ("train", "val"):
+            for name in ("a", "b", "c"):
+                os.makedirs(self.path("set/%s/%s" % (split, name)))
+                for i in range(8):
+                    with open(self.path("set/%s/%s/%d.png" % (split, name, i)), "wb") as file:
+                        file.write(png(20, 20, (i * 20, 60 * ord(name) % 251, 99)))
+        options = ("train", "--model", "resnet8", "--data", "folder:set", "--image", "16", "--batch", "8", "--steps",
+                   "3", "--quiet", "--checkpoint", "none")
+        done = self.run_comet(*options, "--weights", "w.safetensors")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("classes", done.stderr.decode())
+        self.refused(1, *options, "--weights", "none.safetensors", says="none.safetensors")
+        self.refused(1, *options[:2], "resnet20", *options[3:], "--weights", "w.safetensors", says="layer1.1")
+        with open(self.path("set/train/a/0.png"), "wb") as file:
+            file.write(b"not an image")
+        done = self.run_comet(*options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("0.png", done.stderr.decode())
+
+
+def png(width, height, colour):
+    """A picture of one colour."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = (b"\0" + bytes(colour) * width) * height
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def limit_files(size):
+    """For a child: no file may grow beyond `size` bytes, as if the disk were full then."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+class Failures(Train):
+    def test_misuse(self):
+        for arguments, says in ((("--model", "resnet9"), "resnet8"), (("--data", "mnist"), "fashion-mnist"),
+                                (("--data", "cifar10"), "cifar10:DIR"), (("--codec", "zip"), "eb"),
+                                (("--codec", "eb:x"), "eb"), (("--codec", "pool:0"), "pool"),
+                                (("--forms", "conv1"), "conv1"), (("--forms", "nothing.*=none"), "nothing"),
+                                (("--memory", "lots"), "2GiB"), (("--memory", "-1"), "2GiB"),
+                                (("--memory", "0"), "1 byte"), (("--batch", "0"), "--batch"),
+                                (("--batch", "161"), "160"), (("--epochs", "0"), "--epochs"), (("--lr", "0"), "--lr"),
+                                (("--steps", "3", "--epochs", "1"), "exclude"), (("--optimiser", "lion"), "adamw"),
+                                (("--schedule", "spiral"), "one-cycle"), (("--momentum", "2"), "--momentum"),
+                                (("--optimiser", "adamw", "--momentum", "0.5"), "--momentum"),
+                                (("--seed", "x"), "--seed"), (("--image", "0"), "--image"),
+                                (("--channels", "2"), "--channels"), (("--warmup", "5"), "warm-up"),
+                                (("--error-rel", "nan"), "--error-rel"), (("--threads", "-1"), "--threads"),
+                                (("--checkpoint", "none", "--resume"), "--resume"), (("--frobnicate",), "--frobnicate"),
+                                (("picture.png",), "picture.png"), (("--label-smoothing", "2"), "--label-smoothing")):
+            self.refused(2, *SMALL, *arguments, says=says)
+        self.refused(2, "train", says="--model")
+        self.refused(2, "train", "--model", "alexnet", "--data", "generated:160", says="28")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_data_that_is_not_there(self):
+        self.refused(1, *SMALL, "--data", "folder:none", says="none")
+        self.refused(1, *SMALL, "--data", "cifar10:none", says="none")
+        self.refused(1, *SMALL, "--data", "fashion-mnist:none", says="none")
+        os.mkdir(self.path("cut"))
+        for name in [*("data_batch_%d" % i for i in range(1, 6)), "test_batch"]:
+            with open(self.path("cut/%s.bin" % name), "wb") as file:
+                file.write(bytes(3073 * 7 - 1))
+        self.refused(1, *SMALL, "--data", "cifar10:cut", says=".bin")
+        os.makedirs(self.path("empty/train"))
+        self.refused(1, *SMALL, "--data", "folder:empty", says="empty")
+
+    def test_outputs_that_cannot_be(self):
+        with open(self.path("file"), "wb"):
+            pass
+        for options in (("--checkpoint", "file"), ("--checkpoint", "no/where"), ("--json-log", "no/log")):
+            self.refused(1, *SMALL, "--steps", "2", *options, says=options[1])
+        self.refused(1, *SMALL, "--steps", "2", "--spill-dir", "no", "--codec", "offload", says="no")
+        self.refused(1, *SMALL, "--steps", "2", "--save-weights", "no/w", says="no/w")
+        self.assertTrue(os.path.exists(self.path("comet-resnet8-generated/last.safetensors")))
+
+    def test_budget(self):
+        """Too small: the least that would do is named, and does."""
+        text = self.refused(1, *SMALL, "--steps", "2", "--memory", "100KiB", says="at least")
+        least = "".join(re.search(r"at least ([\d.]+) (\w+)", text).groups())
+        self.train("--steps", "2", "--checkpoint", "none", "--memory", least)
+        common = ("--steps", "3", "--checkpoint", "none", "--codec", "none", "--batch", "64", "--json-log")
+        self.train(*common, "free")
+        free = self.log("free", "end")[0]
+        budget = free["planned_peak_bytes"] * 3 // 4
+        self.train(*common, "tight", "--memory", str(budget))
+        tight = self.log("tight", "end")[0]
+        self.assertLess(tight["planned_peak_bytes"], budget)
+        self.assertLess(tight["measured_peak_bytes"], free["measured_peak_bytes"])
+        self.assertGreater(self.log("tight", "step")[0]["spilled_bytes"], 0)
+        self.assertEqual([s["loss"] for s in self.log("tight", "step")], [s["loss"] for s in self.log("free", "step")])
+
+    def test_full_disk_at_a_checkpoint(self):
+        options = (*SMALL, "--epochs", "2", "--checkpoint", "c", "--checkpoint-every", "3")
+        self.train("--steps", "5", "--checkpoint", "c", "--checkpoint-every", "2")
+        before = {name: self.read("c/" + name) for name in os.listdir(self.path("c"))}
+        text = self.refused(1, *options, "--resume", preexec_fn=limit_files(300000), says="cannot write")
+        self.assertIn("resume from step 5", text)
+        self.assertEqual({name: self.read("c/" + name) for name in os.listdir(self.path("c"))}, before)
+        self.comet(*options, "--resume", "--save-weights", "w.safetensors")
+        self.assertTrue(os.path.exists(self.path("w.safetensors")))
+
+    def test_full_disk_at_a_spill(self):
+        self.refused(1, *SMALL, "--steps", "5", "--codec", "offload", "--checkpoint", "none",
+                     preexec_fn=limit_files(100000), says="another folder")
+
+
+if __name__ == "__main__":
+    case.main(__doc__)

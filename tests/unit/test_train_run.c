@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs: the order of events, what goes on where it stopped, what is refused, and that all memory is given back. */
+#include "test_train_folder.h"
+
+#include <math.h>
+
+#include "support/counting_allocator.h"
+#include "support/effort.h"
+#include "train/run.h"
+#include "train/weights.h"
+
+enum { MOST_EVENTS = 400 };
+
+static comet_message message;
+
+/* What an observer saw. */
+typedef struct diary {
+    comet_run_event events[MOST_EVENTS];
+    int count;
+    volatile sig_atomic_t stop;
+    int64_t stop_at; /* 0: never */
+    char last_note[640];
+} diary;
+
+static void observe(void *context, const comet_run_event *event) {
+    diary *d = context;
+    assert_true(d->count < MOST_EVENTS);
+    if (event->kind == COMET_RUN_NOTE)
+        snprintf(d->last_note, sizeof d->last_note, "%s", event->text);
+    d->events[d->count++] = *event;
+    if (d->stop_at && event->kind == COMET_RUN_STEP && event->step == d->stop_at)
+        d->stop = 1; /* before the evaluation, where it is the last step */
+}
+
+static int count_of(const diary *d, comet_run_event_kind kind) {
+    int count = 0;
+    for (int i = 0; i < d->count; i++)
+        count += d->events[i].kind == kind;
+    return count;
+}
+
+static comet_dataset *data; /* 100 images to train with, 20 to evaluate with */
+
+static int open_data(void **state) {
+    if (make_temporary_folder(state) != 0)
+        return -1;
+    return comet_dataset_open("generated:100", NULL, &data, &message) != COMET_OK;
+}
+
+static int close_data(void **state) {
+    comet_dataset_free(data);
+    return remove_temporary_folder(state);
+}
+
+/* Ten batches an epoch. */
+static comet_run_options small_run(diary *d) {
+    *d = (diary){.count = 0};
+    return (comet_run_options){.trainer = {.model = "resnet8",
+                                           .height = 12,
+                                           .width = 12,
+                                           .batch = 10,
+                                           .codec = "eb",
+                                           .error_rel = 0.3,
+                                           .optimiser = comet_optimiser_default(COMET_SGD),
+                                           .seed = 5,
+                                           .threads = 2},
+                               .data = data,
+                               .epochs = 2,
+                               .schedule = COMET_SCHEDULE_ONE_CYCLE,
+                               .rate = 0.05,
+                               .evaluate_every = 1,
+                               .stop = &d->stop,
+                               .observe = observe,
+                               .context = d};
+}
+
+static void run(const comet_run_options *options, comet_run_result *result) {
+    comet_status status = comet_run(options, NULL, result, &message);
+    if (status != COMET_OK)
+        fail_msg("%s: %s", comet_status_string(status), message.text);
+}
+
+static size_t read_bytes(const char *path, uint8_t **bytes) {
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    size_t size = (size_t)ftell(file);
+    rewind(file);
+    *bytes = malloc(size + 1);
+    assert_int_equal(fread(*bytes, 1, size, file), size);
+    fclose(file);
+    return size;
+}
+
+static void assert_same_files(const char *a, const char *b) {
+    uint8_t *x, *y;
+    size_t size = read_bytes(a, &x);
+    assert_int_equal(read_bytes(b, &y), size);
+    assert_memory_equal(x, y, size);
+    free(x);
+    free(y);
+}
+
+/* ---- events and figures ---- */
+
+static void test_events(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.folder = in_folder("events");
+    run(&options, &result);
+    assert_int_equal(d.events[0].kind, COMET_RUN_STARTED);
+    assert_int_equal(count_of(&d, COMET_RUN_STEP), 20);
+    assert_int_equal(count_of(&d, COMET_RUN_EVALUATED), 2);
+    assert_int_equal(count_of(&d, COMET_RUN_CHECKPOINT), 2);
+    int64_t step = 0;
+    double top = 0;
+    for (int i = 0; i < d.count; i++) {
+        const comet_run_event *e = &d.events[i];
+        step += e->kind == COMET_RUN_STEP;
+        assert_int_equal(e->step, step);
+        assert_int_equal(e->steps, 20);
+        if (e->kind != COMET_RUN_STEP)
+            continue;
+        assert_int_equal(e->epoch, (step - 1) / 10);
+        assert_int_equal(e->images, 10);
+        assert_true(e->result.loss > 0 && e->result.top1 <= e->result.top5 && e->result.top5 <= 10);
+        assert_true(e->result.saved_stored_bytes < e->result.saved_raw_bytes / 3);
+        top = fmax(top, e->learning_rate);
+    }
+    assert_true(top > 0.045 && top <= 0.05);
+    assert_int_equal(result.step, 20);
+    assert_int_equal(result.stopped, 0);
+    assert_true(result.ms_per_step > 0 && fabs(result.images_per_second * result.ms_per_step - 1e4) < 1);
+    assert_true(result.bytes.allocated_peak_bytes <= result.bytes.planned_peak_bytes);
+    assert_true(result.loader_bytes > 0);
+}
+
+/* The mean of the last epoch's losses. */
+static void test_train_loss(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    double sum = 0;
+    run(&options, &result);
+    for (int i = 0; i < d.count; i++)
+        if (d.events[i].kind == COMET_RUN_STEP && d.events[i].step > 10)
+            sum += d.events[i].result.loss;
+    assert_true(fabs(result.train_loss - sum / 10) < 1e-9);
+}
+
+static void test_evaluation(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.steps = 3;
+    options.trainer.batch = 15; /* 20 images: a whole batch and a part of one */
+    run(&options, &result);
+    assert_int_equal(d.events[d.count - 1].kind, COMET_RUN_EVALUATED);
+    assert_int_equal(d.events[d.count - 1].samples, 20);
+    options = small_run(&d);
+    options.steps = 3;
+    options.evaluate_most = 7;
+    run(&options, &result);
+    assert_int_equal(d.events[d.count - 1].samples, 7);
+    assert_int_equal(count_of(&d, COMET_RUN_EVALUATED), 1);
+    assert_true(result.top1 <= result.top5 && result.top5 <= 100 && result.loss > 0);
+}
+
+/* Three batches an update: 20 batches are 7 updates, the last of which borrows from the next epoch. */
+static void test_accumulation(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.trainer.accumulate = 3;
+    run(&options, &result);
+    assert_int_equal(count_of(&d, COMET_RUN_STEP), 7);
+    assert_int_equal(count_of(&d, COMET_RUN_EVALUATED), 2);
+    assert_int_equal(d.events[1].images, 30);
+    assert_true(d.events[1].result.top5 <= 30);
+    assert_true(fabs(result.images_per_second * result.ms_per_step - 3e4) < 1);
+}
+
+static void test_diverged(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.trainer.codec = "none";
+    options.trainer.optimiser.weight_decay = 100;
+    options.rate = 1e6;
+    options.schedule = COMET_SCHEDULE_CONSTANT;
+    run(&options, &result);
+    assert_int_equal(count_of(&d, COMET_RUN_NOTE), 1);
+    assert_non_null(strstr(d.last_note, "smaller learning rate"));
+}
+
+/* ---- going on ---- */
+
+/* Stopped in the middle of each epoch, and begun again from the checkpoint: the weights of a run that was not. */
+static void check_going_on(const char *name, comet_run_options options, diary *d) {
+    char text[96];
+    comet_run_result result;
+    snprintf(text, sizeof text, "%s-whole.safetensors", name);
+    const char *whole = in_folder(text);
+    snprintf(text, sizeof text, "%s-parts.safetensors", name);
+    const char *parts = in_folder(text);
+    options.weights_out = whole;
+    run(&options, &result);
+    int64_t steps = result.step;
+    options.weights_out = parts;
+    options.folder = in_folder(name);
+    options.resume = 1;
+    for (int64_t at = 2; at <= steps; at += at + 5 > steps && at < steps ? steps - at : 5) {
+        *d = (diary){.stop_at = at};
+        run(&options, &result);
+        assert_int_equal(result.stopped, 1);
+        assert_int_equal(result.step, at);
+    }
+    *d = (diary){.count = 0};
+    run(&options, &result);
+    assert_int_equal(result.stopped, 0);
+    assert_int_equal(result.step, steps);
+    assert_same_files(whole, parts);
+}
+
+static void test_goes_on(void **state) {
+    (void)state;
+    diary d;
+    comet_run_options options = small_run(&d);
+    check_going_on("eb", options, &d);
+    options.trainer.codec = "none";
+    options.trainer.optimiser = comet_optimiser_default(COMET_ADAMW);
+    options.trainer.accumulate = 3;
+    options.rate = 1e-3;
+    options.epochs = 4;
+    check_going_on("adamw", options, &d);
+}
+
+static void test_checkpoint_every(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.folder = in_folder("every");
+    options.checkpoint_every = 8;
+    run(&options, &result);
+    int64_t expected[] = {8, 16, 20};
+    int found = 0;
+    for (int i = 0; i < d.count; i++)
+        if (d.events[i].kind == COMET_RUN_CHECKPOINT)
+            assert_int_equal(d.events[i].step, expected[found++]);
+    assert_int_equal(found, 3);
+}
+
+static void test_begins_anew(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.steps = 2;
+    options.folder = in_folder("anew");
+    run(&options, &result);
+    options.weights_out = in_folder("anew.safetensors");
+    run(&options, &result);
+    assert_non_null(strstr(d.last_note, "earlier.safetensors"));
+    assert_int_equal(access(in_folder("anew/earlier.safetensors"), F_OK), 0);
+    assert_same_files(in_folder("anew/earlier.safetensors"), in_folder("anew/last.safetensors")); /* the same run */
+}
+
+static void test_from_weights(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_graph *five = network("resnet8", 5, 3);
+    comet_run_options options = small_run(&d);
+    options.steps = 1;
+    options.trainer.channels = 3;
+    options.weights = in_folder("five.safetensors");
+    assert_ok(comet_weights_write(options.weights, comet_graph_parameter(five, 0), comet_graph_parameters(five), 7,
+                                  NULL, &message));
+    run(&options, &result);
+    assert_non_null(strstr(d.last_note, "classes"));
+    comet_graph_free(five);
+}
+
+/* ---- refusals ---- */
+
+static void test_refused(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.epochs = 0;
+    assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_ARGUMENT, message, "epochs or steps");
+    options = small_run(&d);
+    options.trainer.model = "resnet9";
+    assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_ARGUMENT, message, "resnet8");
+    options = small_run(&d);
+    options.trainer.batch = 0;
+    assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_ARGUMENT, message, "batch");
+    options = small_run(&d);
+    options.trainer.batch = 101;
+    assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_ARGUMENT, message, "100");
+    options = small_run(&d);
+    options.warmup_epochs = 3;
+    assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_ARGUMENT, message, "warm-up");
+    options = small_run(&d);
+    options.folder = "/proc/none";
+    assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_IO, message, "/proc/none");
+    options = small_run(&d);
+    options.trainer.memory_bytes = 100000;
+    assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_CAPACITY, message, "at least");
+    assert_int_equal(count_of(&d, COMET_RUN_STARTED), 0);
+}
+
+/* The spill file's disk is full after some steps: the last update is in a checkpoint. */
+static void test_full_spill(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.trainer.codec = "offload";
+    options.trainer.spill_directory = in_folder("");
+    options.trainer.spill_limit_bytes = 1000;
+    options.folder = in_folder("spill");
+    assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_DISK_FULL, message, "resume from step 0");
+    options.trainer.spill_limit_bytes = 0;
+    options.resume = 1;
+    options.weights_out = in_folder("spill-parts.safetensors");
+    run(&options, &result);
+    assert_int_equal(result.step, 20);
+    options.folder = NULL;
+    options.weights_out = in_folder("spill-whole.safetensors");
+    run(&options, &result);
+    assert_same_files(in_folder("spill-parts.safetensors"), in_folder("spill-whole.safetensors"));
+}
+
+/* ---- memory ---- */
+
+/* How many requests making the trainer takes: they are its own tests' matter. */
+static long trainer_requests(const comet_run_options *options) {
+    counting_allocator counter;
+    comet_trainer_options completed;
+    comet_trainer *trainer = NULL;
+    size_t loader_bytes;
+    counting_allocator_init(&counter);
+    assert_ok(comet_run_trainer_options(options, &completed, &loader_bytes, &message));
+    assert_ok(comet_trainer_new(&completed, &counter.allocator, &trainer, &message));
+    comet_trainer_free(trainer);
+    return counter.calls;
+}
+
+/* Whichever request gets nothing: one line, and all that was taken comes back. */
+static void test_no_memory(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.steps = 2;
+    options.folder = in_folder("counted");
+    counting_allocator counter;
+    counting_allocator_init(&counter);
+    assert_ok(comet_run(&options, &counter.allocator, &result, &message));
+    assert_int_equal(counter.live_blocks, 0);
+    long calls = counter.calls, first = trainer_requests(&options) + 1;
+    for (long at = first; at <= calls; at += 1 + (calls - first) / (40 * effort(1))) {
+        d.count = 0;
+        counting_allocator_init(&counter);
+        counter.fail_at = at;
+        message.text[0] = '\0';
+        comet_status status = comet_run(&options, &counter.allocator, &result, &message);
+        if (status != COMET_ERROR_MEMORY)
+            fail_msg("request %ld of %ld: %s: %s", at, calls, comet_status_string(status), message.text);
+        assert_true(message.text[0] != '\0');
+        assert_int_equal(counter.live_blocks, 0);
+        assert_int_equal(counter.wrong_sizes, 0);
+    }
+}
+
+/* What the largest batch takes fits, what one more takes does not; compressed it is larger. */
+static void test_largest_batch(void **state) {
+    (void)state;
+    diary d;
+    comet_run_options options = small_run(&d);
+    const size_t limit = (size_t)5 << 20;
+    int batch[2];
+    for (int i = 0; i < 2; i++) {
+        options.trainer.codec = i ? "eb" : "none";
+        options.trainer.memory_bytes = limit;
+        assert_ok(comet_run_largest_batch(&options, 90, NULL, &batch[i], &message));
+        for (int more = 0; more < 2 && batch[i] + more <= 90; more++) {
+            comet_trainer_options trainer;
+            comet_fit fit;
+            size_t loader_bytes;
+            options.trainer.batch = batch[i] + more;
+            options.trainer.memory_bytes = 0;
+            assert_ok(comet_run_trainer_options(&options, &trainer, &loader_bytes, &message));
+            assert_ok(comet_trainer_fit(&trainer, NULL, &fit, NULL, NULL, NULL, &message));
+            assert_int_equal(fit.bytes.planned_peak_bytes + trainer.reserved_bytes > limit, more);
+        }
+    }
+    assert_true(batch[1] > batch[0] && batch[0] > 1);
+    options.trainer.memory_bytes = 1 << 20;
+    assert_refused(comet_run_largest_batch(&options, 90, NULL, batch, &message), COMET_ERROR_CAPACITY, message,
+                   "a batch of 1");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_events),           cmocka_unit_test(test_train_loss),
+                                       cmocka_unit_test(test_evaluation),       cmocka_unit_test(test_accumulation),
+                                       cmocka_unit_test(test_diverged),         cmocka_unit_test(test_goes_on),
+                                       cmocka_unit_test(test_checkpoint_every), cmocka_unit_test(test_begins_anew),
+                                       cmocka_unit_test(test_from_weights),     cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_full_spill),       cmocka_unit_test(test_no_memory),
+                                       cmocka_unit_test(test_largest_batch)};
+    return cmocka_run_group_tests(tests, open_data, close_data);
+}
