@@ -100,6 +100,23 @@ static int valid_inputs(comet_graph *g, int inputs, comet_value a, comet_value b
     return a >= 0 && a < g->value_count && (inputs < 2 || (b >= 0 && b < g->value_count));
 }
 
+/*
+ * An op without a name of its own is called after the block of the layer before it, so that a pattern for a block means its sums and ReLUs, too:
+ * "layer1.0.relu.11" behind "layer1.0.bn2".
+ */
+static void name_after(const comet_graph *g, comet_node *node) {
+    const int before = g->values[node->input[0]].producer;
+    const char *name = before >= 0 ? g->nodes[before].name : "";
+    const char *end = strrchr(name, '.');
+    if (end && g->nodes[before].parameter[COMET_PARAMETER_WEIGHT] < 0) /* its own kind and number */
+        while (end > name && *--end != '.')
+            ;
+    const int length = end && *end == '.' ? (int)(end - name) : 0;
+    const int most = (int)(sizeof node->name - 48); /* the kind and a number have room behind it */
+    snprintf(node->name, sizeof node->name, "%.*s%s%s.%d", length < most ? length : most, name, length ? "." : "",
+             comet_op_name(node->kind), g->node_count);
+}
+
 comet_node *comet_graph_add_node(comet_graph *g, comet_op_kind kind, const char *name, int inputs, comet_value a,
                                  comet_value b, comet_shape shape) {
     if (g->status != COMET_OK)
@@ -126,7 +143,7 @@ comet_node *comet_graph_add_node(comet_graph *g, comet_op_kind kind, const char 
     if (name)
         snprintf(node->name, sizeof node->name, "%s", name);
     else
-        snprintf(node->name, sizeof node->name, "%s.%d", comet_op_name(kind), g->node_count);
+        name_after(g, node);
     g->node_count++;
     return node;
 }

@@ -28,6 +28,7 @@ typedef enum comet_saved_kind {
 typedef struct comet_form {
     comet_store_form form;
     int offload;
+    int always; /* RECOMPUTE: at little cost, and from what is held anyway: no budget and no cut of the network makes it held */
     int bytes; /* KEEP, of the network's input: as the bytes it came as, which are the caller's */
     comet_codec_params codec;
 } comet_form;
@@ -36,6 +37,7 @@ typedef struct comet_plan_entry {
     char name[COMET_NAME_BYTES]; /* of the node that made it */
     comet_saved_kind kind;
     int node;          /* that node; -1: the network's input */
+    comet_op_kind op;  /* its kind */
     comet_value value; /* NORM: the batch norm's input */
     int uses;          /* ops that need it, all aliases together */
     int uses_conv;     /* of these, convolutions and linear layers: an error in it reaches their weights only */

@@ -111,6 +111,9 @@ int comet_plan_maker(const comet_plan *p, comet_value v);
 /* Scratch for one time: what is run then takes turns in it. */
 int comet_plan_scratch(comet_plan *p, int time, size_t bytes);
 
+/* stored_bytes and what goes with it, from the form. */
+void comet_plan_set_size(const comet_plan *p, comet_plan_entry *entry);
+
 /* The parts, in their order. */
 void comet_plan_saved(comet_plan *p);
 comet_status comet_plan_prepare(comet_plan *p, comet_message *message);

@@ -26,7 +26,7 @@ static void choose(void *context, comet_plan_entry *e) {
     const choice *c = context;
     const int again = c->parts->again[e->value];
     comet_forms_choose(c->parts->forms, e);
-    if (e->form.form == COMET_FORM_RECOMPUTE && !again)
+    if (e->form.form == COMET_FORM_RECOMPUTE && !again && !e->form.always)
         e->form.form = COMET_FORM_KEEP;
     if (c->saving->forced && again && e->node >= 0) {
         e->form.form = COMET_FORM_RECOMPUTE;

@@ -11,6 +11,8 @@
 static comet_status check(const comet_trainer_options *o, comet_message *message) {
     if (!o || !o->model)
         return comet_message_set(message, COMET_ERROR_ARGUMENT, "a trainer needs a model");
+    if (o->channels != 1 && o->channels != 3)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "images have 1 or 3 channels, not %d", o->channels);
     if (o->batch < 1)
         return comet_message_set(message, COMET_ERROR_ARGUMENT, "a batch of %d is not possible: at least 1", o->batch);
     if (o->accumulate < 0)

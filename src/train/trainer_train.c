@@ -43,6 +43,8 @@ static void count_saved(const comet_trainer *t, const comet_step_result *step, c
 /* A step for which there is no room is run again under another plan, as long as there is one. */
 static comet_status run(comet_trainer *t, const comet_step_options *options, comet_step_result *step,
                         comet_message *message) {
+    if (!t->step) /* after a failure to take memory for another plan */
+        return comet_message_memory(message);
     for (;;) {
         comet_status status = comet_step_run(t->step, options, step, message);
         if (status == COMET_ERROR_DISK_FULL)
@@ -83,6 +85,8 @@ comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const 
 
 comet_status comet_trainer_evaluate(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, int count,
                                     comet_accuracy *accuracy, comet_mean *loss, comet_message *message) {
+    if (!t->evaluation)
+        return comet_message_memory(message);
     if (count < 1 || count > t->options.batch)
         return comet_message_set(message, COMET_ERROR_ARGUMENT, "%d images do not fit a batch of %d", count,
                                  t->options.batch);

@@ -61,6 +61,16 @@ static void test_suits(void **state) {
     assert_string_equal(chosen("eb", NULL, norm), "eb:0.3");
 }
 
+/* What a squeeze-excite makes is made again from what it is made of. */
+static void test_scale(void **state) {
+    (void)state;
+    comet_plan_entry e = conv_input;
+    e.op = COMET_OP_SCALE;
+    assert_string_equal(chosen("eb", NULL, e), "recompute");
+    assert_string_equal(chosen("none", NULL, e), "keep");
+    assert_string_equal(chosen("pool:2", NULL, e), "pool:2");
+}
+
 static void test_mask(void **state) {
     (void)state;
     comet_forms *f = forms_of("eb", NULL);
@@ -139,8 +149,9 @@ static void test_check(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),     cmocka_unit_test(test_suits), cmocka_unit_test(test_mask),
-        cmocka_unit_test(test_overrides), cmocka_unit_test(test_wrong), cmocka_unit_test(test_check),
+        cmocka_unit_test(test_words), cmocka_unit_test(test_suits),     cmocka_unit_test(test_mask),
+        cmocka_unit_test(test_scale), cmocka_unit_test(test_overrides), cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_check),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

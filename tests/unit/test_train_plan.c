@@ -282,6 +282,15 @@ static void test_lossless_is_exact(void **state) {
     free(lossless);
 }
 
+static double distance(const float *a, const float *b, size_t count) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < count; i++) {
+        error += pow((double)(b[i] - a[i]), 2);
+        norm += pow((double)a[i], 2);
+    }
+    return sqrt(error / norm);
+}
+
 /* With loss: near by, and much smaller; fewer tensors are saved than when everything is kept. */
 static void test_lossy(void **state) {
     (void)state;
@@ -292,17 +301,46 @@ static void test_lossy(void **state) {
     double before = 0;
     for (double bound = 1e-3; bound < 1; bound *= 10) {
         float *lossy = gradients_with(&bound, &bytes, &stored, &count);
-        double error = 0, norm = 0;
-        for (size_t i = 0; i < count; i++) {
-            error += pow((double)(lossy[i] - kept[i]), 2);
-            norm += pow((double)kept[i], 2);
-        }
-        error = sqrt(error / norm);
+        const double error = distance(kept, lossy, count);
         assert_true(error < 2 * bound && error > before);
         assert_true(bytes.saved_raw_bytes < kept_bytes.saved_raw_bytes);
         assert_true(bytes.saved_stored_bytes < kept_bytes.saved_stored_bytes);
         before = error;
         free(lossy);
+    }
+    free(kept);
+}
+
+/* Computed again from values held with loss: near by all the same, and with masks beside them. */
+static void choose_again_with_loss(void *context, comet_plan_entry *entry) {
+    if (entry->kind == COMET_SAVED_NORM || entry->op == COMET_OP_CONV || entry->op == COMET_OP_BATCH_NORM)
+        entry->form.form = COMET_FORM_RECOMPUTE;
+    else
+        comet_plan_choose_eb(context, entry);
+}
+
+static void test_again_with_loss(void **state) {
+    (void)state;
+    comet_plan_bytes bytes;
+    uint64_t stored;
+    size_t count;
+    float *kept = gradients_with(NULL, &bytes, &stored, &count);
+    for (double bound = 1e-3; bound < 1; bound *= 10) {
+        comet_plan_options o = {.batch = 8, .training = 1, .choose = choose_again_with_loss, .context = &bound};
+        train_case c = case_new(block_net(), 8, 2, &o);
+        int masks = 0, again = 0;
+        for (int i = 0; i < c.plan->entry_count; i++) {
+            masks += c.plan->entries[i].kind == COMET_SAVED_MASK;
+            again += c.plan->entries[i].form.form == COMET_FORM_RECOMPUTE;
+        }
+        assert_true(masks > 0 && again > 0);
+        check_places(c.plan);
+        case_run(&c, NULL);
+        float *lossy = all_gradients(c.graph, &count);
+        const double error = distance(kept, lossy, count);
+        assert_true(error > 0 && error < 3 * bound);
+        free(lossy);
+        case_free(&c);
     }
     free(kept);
 }
@@ -422,6 +460,7 @@ int main(void) {
         cmocka_unit_test(test_again_is_exact),
         cmocka_unit_test(test_lossless_is_exact),
         cmocka_unit_test(test_lossy),
+        cmocka_unit_test(test_again_with_loss),
         cmocka_unit_test(test_aliases),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_problems),
