@@ -174,6 +174,34 @@ static void test_full_disk(void **state) {
     comet_trainer_free(t);
 }
 
+/* ---- a plan alone ---- */
+
+static void test_fit_gives_its_plan(void **state) {
+    (void)state;
+    comet_trainer_options o = options_for("resnet8", "eb");
+    comet_fit fit;
+    comet_plan *plan;
+    comet_graph *graph;
+    comet_backend *backend;
+    comet_message message;
+    assert_done(comet_trainer_fit(&o, NULL, &fit, &plan, &graph, &backend, &message), message);
+    const comet_plan_bytes bytes = comet_plan_get_bytes(plan);
+    comet_trainer *t = trainer_of(&o);
+    assert_int_equal(fit.bytes.planned_peak_bytes, comet_trainer_get_bytes(t).planned_peak_bytes);
+    assert_int_equal(comet_plan_times(plan), comet_trainer_times(t));
+    size_t most = 0;
+    for (int i = 0; i < comet_plan_times(plan); i++) {
+        assert_int_equal(comet_plan_bytes_at(plan, i), comet_trainer_bytes_at(t, i));
+        most = comet_plan_bytes_at(plan, i) > most ? comet_plan_bytes_at(plan, i) : most;
+    }
+    assert_true(most > bytes.live_bytes / 2 && most <= bytes.live_bytes + bytes.store_bytes);
+    assert_null(graph->memory);
+    comet_trainer_free(t);
+    comet_plan_free(plan);
+    comet_backend_free(backend);
+    comet_graph_free(graph);
+}
+
 /* ---- the largest batch ---- */
 
 static void test_largest_batch(void **state) {
@@ -282,6 +310,7 @@ int main(void) {
         cmocka_unit_test(test_resumed_plan),
         cmocka_unit_test(test_settles),
         cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_fit_gives_its_plan),
         cmocka_unit_test(test_largest_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
