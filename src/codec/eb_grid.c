@@ -36,15 +36,18 @@ void comet_eb_grid_init(eb_grid *eb, const comet_codec_grid *grid, const quantis
     }
 }
 
+static inline int is_nonfinite_on(const eb_grid *eb, float y, int32_t c) {
+    return !isfinite(y) && ((y > eb->on_edge[c]) ^ (int)eb->flip[c]);
+}
+
 /* Values that are not finite count as not there. */
 static int count_nonfinite_on(const eb_grid *eb, const tile_channels *channels, const float *values) {
     int on = 0;
+    for (int i = 0; i < TILE_VALUES && channels->by_lane; i++)
+        on += is_nonfinite_on(eb, values[i], channels->lane[i % TILE_LANES]);
     for (const channel_piece *p = channels->pieces; p < channels->pieces + channels->count; p++)
-        for (int i = 0; i < p->count; i++) {
-            int32_t c = p->channel + (channels->consecutive ? i : 0);
-            float y = values[p->at + i];
-            on += !isfinite(y) && ((y > eb->on_edge[c]) ^ (int)eb->flip[c]);
-        }
+        for (int i = 0; i < p->count; i++)
+            on += is_nonfinite_on(eb, values[p->at + i], p->channel + (channels->consecutive ? i : 0));
     return on;
 }
 

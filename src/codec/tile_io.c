@@ -106,10 +106,25 @@ static void add_runs(const tile_io *io, tile_channels *channels, segment_row r, 
     }
 }
 
+/* A lane is a channel of a group of columns, the same one in all of its rows. */
+static void add_lanes(const tile_io *io, const tile_map *map, tile_channels *channels) {
+    for (const tile_segment *s = map->segments; s < map->segments + map->count; s += TILE_LANE_COLUMNS) {
+        int32_t c = (int32_t)(s->first % io->grid->channels); /* of the group's first column: s->at is a lane */
+        for (int i = 0; i < s->count; i++)
+            channels->lane[s->at + i] = c + i;
+    }
+}
+
 void comet_tile_channels(const tile_io *io, const tile_map *map, tile_channels *channels) {
     int64_t stride = io->channel_stride;
+    channels->by_lane = comet_geometry_order(&io->geometry) == TILE_INTERLEAVED && map->valid == TILE_VALUES &&
+                        io->geometry.channels == io->grid->channels && stride == 1;
     channels->consecutive = stride == 1;
     channels->count = 0;
+    if (channels->by_lane) {
+        add_lanes(io, map, channels);
+        return;
+    }
     for (int s = 0; s < map->count; s++) {
         int64_t first = map->segments[s].first;
         channel_place p = {first / stride % io->grid->channels, stride - first % stride};

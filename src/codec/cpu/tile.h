@@ -40,8 +40,8 @@ typedef union tile_codes {
 } tile_codes;
 
 /*
- * Which channels a tile's values have, as pieces of its buffer. consecutive: a piece's channels count up from `channel`; else
- * all have that one. Padding is in no piece.
+ * Which channels a tile's values have. by_lane: in INTERLEAVED order and without padding all rows of lanes have the same ones. Else by
+ * pieces of its buffer; consecutive: a piece's channels count up from `channel`; else all have that one. Padding is in no piece.
  */
 typedef struct channel_piece {
     int16_t at, count;
@@ -49,6 +49,8 @@ typedef struct channel_piece {
 } channel_piece;
 
 typedef struct tile_channels {
+    int by_lane;
+    int32_t lane[TILE_LANES];
     int consecutive, count;
     channel_piece pieces[TILE_VALUES];
 } tile_channels;

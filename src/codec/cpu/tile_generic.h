@@ -97,20 +97,41 @@ static void of_f32(comet_dtype dtype, const float *values, int count, void *patt
 
 /* ---- grids ---- */
 
-/* Runs `body` over a tile's channels: for each value at place i with its channel's number in table[c]. */
+/*
+ * What of a table of channels a tile looks at: by lane, so that it stays in registers (`lanes` has room for it), else the table. The numbers
+ * are of 4 bytes; NULL stays NULL.
+ */
+static inline const void *table_of(const tile_channels *channels, const void *table, void *lanes) {
+    enum { NUMBER = 4 };
+    if (!channels->by_lane || !table)
+        return table;
+    for (int l = 0; l < TILE_LANES; l++)
+        memcpy((char *)lanes + l * NUMBER, (const char *)table + channels->lane[l] * (size_t)NUMBER, NUMBER);
+    return lanes;
+}
+
+/* Runs `body` over a tile's channels: for each value at place i, its channel's number being at c of what table_of gave. */
 #define FOR_CHANNELS(channels, body)                                                                                   \
-    for (const channel_piece *p = (channels)->pieces; p < (channels)->pieces + (channels)->count; p++) {               \
-        int first_ = p->at;                                                                                            \
-        if ((channels)->consecutive)                                                                                   \
-            for (int j_ = 0; j_ < p->count; j_++) {                                                                    \
-                int i = first_ + j_, c = p->channel + j_;                                                              \
+    if ((channels)->by_lane) {                                                                                         \
+        for (int row_ = 0; row_ < TILE_VALUES; row_ += TILE_LANES)                                                     \
+            for (int c = 0; c < TILE_LANES; c++) {                                                                     \
+                int i = row_ + c;                                                                                      \
                 body;                                                                                                  \
             }                                                                                                          \
-        else                                                                                                           \
-            for (int j_ = 0; j_ < p->count; j_++) {                                                                    \
-                int i = first_ + j_, c = p->channel;                                                                   \
-                body;                                                                                                  \
-            }                                                                                                          \
+    } else {                                                                                                           \
+        for (const channel_piece *p = (channels)->pieces; p < (channels)->pieces + (channels)->count; p++) {           \
+            int first_ = p->at;                                                                                        \
+            if ((channels)->consecutive)                                                                               \
+                for (int j_ = 0; j_ < p->count; j_++) {                                                                \
+                    int i = first_ + j_, c = p->channel + j_;                                                          \
+                    body;                                                                                              \
+                }                                                                                                      \
+            else                                                                                                       \
+                for (int j_ = 0; j_ < p->count; j_++) {                                                                \
+                    int i = first_ + j_, c = p->channel;                                                               \
+                    body;                                                                                              \
+                }                                                                                                      \
+        }                                                                                                              \
     }
 
 /* A NaN keeps its payload; one that the arithmetic makes (0 * Inf) has its sign from the machine, so it gets a fixed one. */
@@ -122,6 +143,9 @@ static inline float scaled(float by, float x, float shift) {
 
 /* Either of the two may be NULL: 1, and 0. */
 static void scale(const tile_channels *channels, const float *by, const float *shift, float *restrict values) {
+    float by_lane[TILE_LANES], shift_lane[TILE_LANES];
+    by = table_of(channels, by, by_lane);
+    shift = table_of(channels, shift, shift_lane);
     if (by && shift)
         FOR_CHANNELS(channels, values[i] = scaled(by[c], values[i], shift[c]))
     else if (by)
@@ -131,7 +155,10 @@ static void scale(const tile_channels *channels, const float *by, const float *s
 }
 
 static int count_upper(const tile_channels *channels, const float *edge, const uint32_t *flip, const float *values) {
-    uint32_t upper = 0;
+    float edge_lane[TILE_LANES];
+    uint32_t flip_lane[TILE_LANES], upper = 0;
+    edge = table_of(channels, edge, edge_lane);
+    flip = table_of(channels, flip, flip_lane);
     FOR_CHANNELS(channels, upper += (uint32_t)(values[i] > edge[c]) ^ flip[c])
     return (int)upper;
 }
@@ -274,10 +301,15 @@ static inline int32_t code_grid(float y, float inverse, float edge, float remain
 }
 
 static void quantise_grid(const float *v, const tile_quantise *how, int32_t *restrict codes) {
-    const tile_grid *g = how->grid;
-    float inverse = how->c->inverse;
-    memset(codes, 0, TILE_VALUES * sizeof *codes); /* padding */
-    FOR_CHANNELS(g->channels, codes[i] = code_grid(v[i], inverse, g->edge[c], g->remainder[c], g->code[c]))
+    const tile_channels *channels = how->grid->channels;
+    float edge_lane[TILE_LANES], remainder_lane[TILE_LANES], inverse = how->c->inverse;
+    int32_t code_lane[TILE_LANES];
+    const float *edge = table_of(channels, how->grid->edge, edge_lane);
+    const float *remainder = table_of(channels, how->grid->remainder, remainder_lane);
+    const int32_t *code = table_of(channels, how->grid->code, code_lane);
+    if (!channels->by_lane)
+        memset(codes, 0, TILE_VALUES * sizeof *codes); /* padding */
+    FOR_CHANNELS(channels, codes[i] = code_grid(v[i], inverse, edge[c], remainder[c], code[c]))
 }
 
 /* Noise of the values of row k: of column m of lane l at noise[m][l]. */
@@ -402,10 +434,12 @@ static void quantise(const float *v, tile_order order, const tile_quantise *how,
 /* ---- dequantise ---- */
 
 static void dequantise_grid(const int32_t *q, const tile_quantise *how, float *restrict v) {
-    const float *remainder = how->grid->remainder;
-    float half = 0.5f * how->c->step;
-    memset(v, 0, TILE_VALUES * sizeof *v); /* padding */
-    FOR_CHANNELS(how->grid->channels, v[i] = fmaf((float)(2 * q[i] + 1), half, remainder[c]))
+    const tile_channels *channels = how->grid->channels;
+    float remainder_lane[TILE_LANES], half = 0.5f * how->c->step;
+    const float *remainder = table_of(channels, how->grid->remainder, remainder_lane);
+    if (!channels->by_lane)
+        memset(v, 0, TILE_VALUES * sizeof *v); /* padding */
+    FOR_CHANNELS(channels, v[i] = fmaf((float)(2 * q[i] + 1), half, remainder[c]))
 }
 
 static void dequantise_values(const int32_t *q, const tile_quantise *how, float *v) {
