@@ -21,17 +21,21 @@ static double choose(allocate_item *items, int32_t count, double price_factor, d
     return weight;
 }
 
-/* The single change that lowers the price most and fits into `room`; 0: there is none. */
+/* The single change that lowers the price most for its weight and fits into `room`; 0: there is none. */
 static int improve(allocate_item *items, int32_t count, double *room) {
-    double most = 0.0;
+    double best = 0.0;
     int32_t which = -1;
     int option = 0;
     for (int32_t i = 0; i < count; i++) {
         const allocate_item *item = &items[i];
         for (int k = 0; k < item->count; k++) {
             double gain = item->price[item->chosen] - item->price[k];
-            if (gain > most && item->weight[k] - item->weight[item->chosen] <= *room) {
-                most = gain;
+            double more = item->weight[k] - item->weight[item->chosen];
+            if (!(gain > 0.0) || more > *room)
+                continue;
+            double rate = more > 0.0 ? gain / more : HUGE_VAL;
+            if (rate > best) {
+                best = rate;
                 which = i;
                 option = k;
             }
