@@ -21,7 +21,7 @@ static const char *check_shape(const comet_error_shape *shape) {
 
 static const char *check_bounds(const comet_control_options *o) {
     if (!is_positive(o->calibration))
-        return "calibration must be above 0 (0.1 is usual)";
+        return "calibration must be above 0 (1 is usual)";
     if (!is_positive(o->warmup_bound))
         return "warmup_bound must be above 0 (0.1 is usual)";
     if (!is_positive(o->floor) || !is_positive(o->ceiling) || o->floor > o->ceiling)

@@ -24,6 +24,7 @@ static void collect(void *context, const comet_control_event *event) {
 /* No smoothing, no waiting, no slow loosening, a wide range: what the theory says is what comes out. */
 static comet_control_options plain_options(event_list *list) {
     comet_control_options o = COMET_CONTROL_OPTIONS_INIT;
+    o.calibration = 0.1;
     o.warmup = 0;
     o.smoothing = 1.0;
     o.loosen = 1e20;

@@ -39,6 +39,7 @@ static const trace_row trace[] = {
     {400, 1.65, 1, 0.07, 0.50, 1.40, {0.01953125, 0.025390625, 0.0390625}},
     {500, 1.60, 1, 0.40, 0.50, 1.40, {0.05859375, 0.04296875, 0.0390625}},
     {1200, 1.00, 1, 0.40, 0.50, 1.40, {0.171875, 0.125, 0.1015625}},
+    {2600, 0.90, 1, 0.30, 0.50, 1.40, {0.203125, 0.140625, 0.1171875}},
 };
 enum { ROWS = sizeof trace / sizeof *trace };
 
@@ -64,7 +65,7 @@ static void collect(void *context, const comet_control_event *event) {
 static comet_control *make(const char *name, event_list *list) {
     comet_control_options o = COMET_CONTROL_OPTIONS_INIT;
     comet_control *control;
-    o.warmup = 20, o.log = collect, o.log_context = list;
+    o.calibration = 0.1, o.warmup = 20, o.log = collect, o.log_context = list;
     assert_ok(comet_control_new(comet_control_find(name), &o, tensors, TENSORS, &control));
     list->count = 0;
     return control;
@@ -194,9 +195,9 @@ static void test_damaged_states_are_refused(void **state) {
     replay(control, 0, ROWS / 2, bounds);
     unsigned char *image = saved(control, &bytes);
     for (size_t i = 0; i < bytes; i++) {
-        image[i] ^= 1u << i % 8;
+        image[i] ^= (unsigned char)(1u << i % 8);
         refuse(fresh, image, bytes);
-        image[i] ^= 1u << i % 8;
+        image[i] ^= (unsigned char)(1u << i % 8);
     }
     for (size_t length = 0; length < bytes; length++) {
         unsigned char *cut = malloc(length + 1); /* so that reading behind it is seen */
