@@ -7,6 +7,7 @@
 #include "comet/arena.h"
 #include "comet/codec.h"
 #include "comet/control.h"
+#include "comet/control_methods.h"
 #include "comet/cuda.h"
 #include "comet/error_model.h"
 #include "comet/status.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fp_environment.h"
 #include "base/memory.h"
 #include "codec/call.h"
 
@@ -117,6 +118,25 @@ static comet_status check_methods(const comet_control_methods *methods) {
     return methods->name && methods->assess && (stores == 0 || stores == 3) ? COMET_OK : COMET_ERROR_ARGUMENT;
 }
 
+static comet_status fill(comet_control *c, const comet_control_methods *methods, const comet_control_options *options,
+                         const comet_control_tensor *tensors) {
+    fenv_t callers;
+    c->methods = methods;
+    c->options = *options;
+    if (options->allocator) {
+        c->allocator = *options->allocator;
+        c->options.allocator = &c->allocator;
+    }
+    c->iteration = -1;
+    c->safety = (control_safety){.tightness = 1.0, .trouble_at = -1, .eased_at = -1};
+    copy_tensors(c, tensors);
+    comet_fp_enter(&callers);
+    share_gradients(c);
+    comet_status status = start(c);
+    comet_fp_leave(&callers);
+    return status;
+}
+
 comet_status comet_control_new(const comet_control_methods *methods, const comet_control_options *options,
                                const comet_control_tensor *tensors, int32_t count, comet_control **control) {
     static const comet_control_options defaults = COMET_CONTROL_OPTIONS_INIT;
@@ -134,17 +154,7 @@ comet_status comet_control_new(const comet_control_methods *methods, const comet
         return COMET_ERROR_MEMORY;
     memset(c, 0, bytes);
     (void)lay_out(c, count, uses);
-    c->methods = methods;
-    c->options = o;
-    if (o.allocator) {
-        c->allocator = *o.allocator;
-        c->options.allocator = &c->allocator;
-    }
-    c->iteration = -1;
-    c->safety = (control_safety){.tightness = 1.0, .trouble_at = -1, .eased_at = -1};
-    copy_tensors(c, tensors);
-    share_gradients(c);
-    status = start(c);
+    status = fill(c, methods, &o, tensors);
     if (status == COMET_OK)
         *control = c;
     else

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A control and its parts. comet/control.h is the interface; each part below has a file of its own. */
+/* A control and its parts. comet/control.h and comet/control_methods.h are the interfaces; each part below has a file of its own. */
 #ifndef COMET_CONTROL_CONTROL_H
 #define COMET_CONTROL_CONTROL_H
 
-#include "comet/control.h"
+#include "comet/control_methods.h"
 
 enum { CONTROL_NAME_BYTES = 64 };
 

@@ -2,6 +2,7 @@
 /* From what the methods choose to the bounds in force. */
 #include <math.h>
 
+#include "base/fp_environment.h"
 #include "control/control.h"
 
 comet_control_view comet_control_view_of(const comet_control *control) {
@@ -109,17 +110,23 @@ int comet_control_has_moved(const comet_control *control) {
 }
 
 /* Safety's factor takes a bound down to the floor, and no further. */
+static double tightened(const comet_control *control, const comet_control_tensor_view *tensor) {
+    double least = control->options.floor * unit_of(tensor, tensor->bound.kind);
+    double wanted = tensor->bound.value * control->safety.tightness;
+    if (wanted >= least)
+        return comet_control_round(wanted);
+    return least < tensor->bound.value ? comet_control_round(least) : tensor->bound.value;
+}
+
 comet_control_bound_value comet_control_bound(const comet_control *control, int32_t tensor) {
     if (!control || tensor < 0 || tensor >= control->count)
         return (comet_control_bound_value){COMET_BOUND_RELATIVE, 0.0};
-    const comet_control_tensor_view *t = &control->tensors[tensor];
-    comet_control_bound_value bound = t->bound;
-    if (!(control->safety.tightness < 1.0))
-        return bound;
-    double least = control->options.floor * unit_of(t, bound.kind), wanted = bound.value * control->safety.tightness;
-    if (wanted >= least)
-        bound.value = comet_control_round(wanted);
-    else if (least < bound.value)
-        bound.value = comet_control_round(least);
+    comet_control_bound_value bound = control->tensors[tensor].bound;
+    if (control->safety.tightness < 1.0) {
+        fenv_t callers;
+        comet_fp_enter(&callers);
+        bound.value = tightened(control, &control->tensors[tensor]);
+        comet_fp_leave(&callers);
+    }
     return bound;
 }

@@ -3,7 +3,7 @@
 #include <fenv.h>
 #include <string.h>
 
-#include "comet/control.h"
+#include "comet/control_methods.h"
 #include "control/control.h"
 #include "support/counting_allocator.h"
 #include "test_control_case.h"

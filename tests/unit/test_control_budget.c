@@ -2,7 +2,7 @@
 /* Allocation against brute force; curves of measured sizes; what `budget` makes of both. */
 #include <string.h>
 
-#include "comet/control.h"
+#include "comet/control_methods.h"
 #include "control/allocate.h"
 #include "control/control.h"
 #include "support/rng.h"
