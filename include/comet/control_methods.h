@@ -3,7 +3,7 @@
  * Controllers of one's own: a table of methods, given to comet_control_new in place of comet_control_find's.
  *
  * What is common to all controllers - collecting, smoothing, when to decide, warm-up, floor, ceiling, rounding, safety, log, state - is done
- * around the methods; they only turn what is known into bounds. The four kinds above are written against this interface.
+ * around the methods; they only turn what is known into bounds. The library's own are written against this interface.
  */
 #ifndef COMET_CONTROL_METHODS_H
 #define COMET_CONTROL_METHODS_H

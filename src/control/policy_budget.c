@@ -96,16 +96,14 @@ static int ladder_steps(const comet_control_options *o, const comet_control_tens
 /* A use that can bear no error at all would spoil the sum for every other tensor: this one then has its finest bound, outside of it. */
 static void fill(allocate_item *item, const comet_control_options *o, const comet_control_tensor_view *tensor) {
     int steps = ladder_steps(o, tensor), wants_bytes = o->budget_bytes > 0.0;
-    double most = 0.0;
     item->count = steps;
     item->chosen = 0;
     int bears_nothing = !isfinite(error_at(o, tensor, ladder(o, tensor, 0)));
     for (int k = 0; k < steps; k++) {
         double bound = ladder(o, tensor, k), bytes = bytes_at(tensor, bound / tensor->rms);
         double error = bears_nothing ? 0.0 : error_at(o, tensor, bound);
-        most = bytes > most ? bytes : most; /* what is finer is not smaller */
-        item->price[k] = wants_bytes ? error : most;
-        item->weight[k] = wants_bytes ? most : error;
+        item->price[k] = wants_bytes ? error : bytes;
+        item->weight[k] = wants_bytes ? bytes : error;
     }
     if (bears_nothing) {
         item->price[0] = item->price[steps - 1];

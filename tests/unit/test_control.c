@@ -218,6 +218,22 @@ static void test_statistics_are_smoothed(void **state) {
     comet_control_free(control);
 }
 
+static void test_a_measured_correction_stays(void **state) {
+    (void)state;
+    comet_control_options o = plain_options(NULL);
+    o.calibration = 1.0, o.smoothing = 0.5;
+    comet_control *control = make("comet", &o, &conv_use, 1);
+    comet_use_stats stats = weights_of(1.0, 8.0);
+    comet_control_observation seen = {.tensor = 0, .rms = 1.0, .uses = &stats};
+    static const double corrections[] = {0.0, 2.0, 0.0, 4.0}, expected[] = {8.0, 4.0, 4.0, 2.0};
+    for (int i = 0; i < 4; i++) {
+        stats.correction = corrections[i];
+        assert_ok(comet_control_observe(control, i, &seen, 1));
+        assert_near(bound_of(control), expected[i], 0.0);
+    }
+    comet_control_free(control);
+}
+
 static void test_impossible_statistics_are_left_out(void **state) {
     (void)state;
     event_list list = {0};
@@ -270,6 +286,22 @@ static void test_a_jump_of_the_loss_tightens_and_recovers(void **state) {
     assert_near(bound_of(control), 0.5, 0.0);
     assert_int_equal(list.count, 4);
     assert_int_equal(list.all[3].cause, COMET_CAUSE_RECOVERY);
+    comet_control_free(control);
+}
+
+/* However large the first jump was, the mean does not follow it, and the next is seen. */
+static void test_a_jump_does_not_blind(void **state) {
+    (void)state;
+    event_list list = {0};
+    comet_control_options o = COMET_CONTROL_OPTIONS_INIT;
+    o.log = collect, o.log_context = &list;
+    comet_control *control = make("fixed", &o, &conv_use, 1);
+    int64_t i = calm(control, 0, 40, 2.0);
+    (void)comet_control_step(control, i++, 1e6, 1);
+    i = calm(control, i, 20, 2.0);
+    (void)comet_control_step(control, i, 8.0, 1);
+    assert_int_equal(list.count, 3);
+    assert_int_equal(list.all[2].cause, COMET_CAUSE_SPIKE);
     comet_control_free(control);
 }
 
@@ -659,8 +691,10 @@ int main(void) {
         cmocka_unit_test(test_bounds_loosen_step_by_step_and_tighten_at_once),
         cmocka_unit_test(test_statistics_are_wanted_when_they_are_needed),
         cmocka_unit_test(test_statistics_are_smoothed),
+        cmocka_unit_test(test_a_measured_correction_stays),
         cmocka_unit_test(test_impossible_statistics_are_left_out),
         cmocka_unit_test(test_a_jump_of_the_loss_tightens_and_recovers),
+        cmocka_unit_test(test_a_jump_does_not_blind),
         cmocka_unit_test(test_noise_is_no_jump),
         cmocka_unit_test(test_what_is_not_finite_is_skipped),
         cmocka_unit_test(test_safety_stops_at_the_floor),
