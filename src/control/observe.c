@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statistics in: smoothed, and turned into a decision when one is due. */
+#include "base/fp_environment.h"
+#include "control/control.h"
+
+/* Observations before a window ends, where there is no need for others. */
+enum { OBSERVED_BEFORE_WINDOW = 5 };
+
+int comet_control_wants(const comet_control *control, int64_t iteration) {
+    const comet_control_options *o = &control->options;
+    if ((control->methods->flags & COMET_CONTROL_AT_ONCE) || iteration < 0 || iteration % o->every != 0)
+        return 0;
+    if (o->adaptive || control->decisions == 0 || control->loosening || control->asked)
+        return 1;
+    return iteration - control->decided_at > o->window - OBSERVED_BEFORE_WINDOW * o->every;
+}
+
+static int are_uses_right(const comet_use_stats *uses, int32_t count) {
+    for (int32_t i = 0; i < count; i++) {
+        const comet_use_stats *u = &uses[i];
+        const double all[] = {u->derivative_squares, u->gradient_squares, u->gradient_mean, u->positions, u->error_gain,
+                              u->input_squares,      u->momentum,         u->acgc,          u->correction};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            if (!comet_control_is_amount(all[k]))
+                return 0;
+    }
+    return 1;
+}
+
+static int is_right(const comet_control_observation *o, int32_t use_count) {
+    for (int32_t i = 0; i < o->size_count; i++)
+        if (!comet_control_is_amount(o->sizes[i].bound) || !comet_control_is_amount(o->sizes[i].bytes))
+            return 0;
+    return comet_control_is_amount(o->rms) && (!o->uses || are_uses_right(o->uses, use_count));
+}
+
+static void blend(double *value, double seen, double weight) {
+    *value += weight * (seen - *value);
+}
+
+/* What was measured once stands until it is measured again: the correction is not blended. */
+static void blend_use(comet_use_stats *use, const comet_use_stats *seen, double weight) {
+    blend(&use->derivative_squares, seen->derivative_squares, weight);
+    blend(&use->gradient_squares, seen->gradient_squares, weight);
+    blend(&use->gradient_mean, seen->gradient_mean, weight);
+    blend(&use->positions, seen->positions, weight);
+    blend(&use->error_gain, seen->error_gain, weight);
+    blend(&use->input_squares, seen->input_squares, weight);
+    blend(&use->momentum, seen->momentum, weight);
+    blend(&use->acgc, seen->acgc, weight);
+    if (seen->correction > 0.0)
+        use->correction = seen->correction;
+}
+
+static void take_in(comet_control *control, const comet_control_observation *o) {
+    comet_control_tensor_view *tensor = &control->tensors[o->tensor];
+    comet_control_use_view *uses = control->uses + (tensor->uses - control->uses);
+    double weight = control->options.smoothing;
+    blend(&tensor->rms, o->rms, tensor->rms > 0.0 ? weight : 1.0);
+    for (int32_t i = 0; o->uses && i < tensor->use_count; i++)
+        blend_use(&uses[i].stats, &o->uses[i], tensor->observed ? weight : 1.0);
+    tensor->observed += o->uses || tensor->use_count == 0;
+    for (int32_t i = 0; i < o->size_count; i++)
+        if (o->sizes[i].bound > 0.0 && o->sizes[i].bytes > 0.0 && o->rms > 0.0)
+            comet_control_curve_add(&tensor->curve, o->sizes[i].bound / o->rms,
+                                    8.0 * o->sizes[i].bytes / (double)tensor->count, weight);
+}
+
+static int is_any_observed(const comet_control *control) {
+    for (int32_t i = 0; i < control->count; i++)
+        if (control->tensors[i].observed)
+            return 1;
+    return 0;
+}
+
+/* The choices are made before anyone knows whether they are needed: whether statistics moved shows in them. */
+static comet_status decide_if_due(comet_control *control) {
+    const comet_control_options *o = &control->options;
+    if ((control->methods->flags & COMET_CONTROL_AT_ONCE) || control->iteration < o->warmup ||
+        !is_any_observed(control))
+        return COMET_OK;
+    comet_status status = comet_control_assess(control);
+    if (status != COMET_OK)
+        return status;
+    if (control->decisions == 0)
+        comet_control_commit(control, COMET_CAUSE_FIRST);
+    else if (control->iteration - control->decided_at >= o->window)
+        comet_control_commit(control, COMET_CAUSE_WINDOW);
+    else if (control->asked)
+        comet_control_commit(control, COMET_CAUSE_ASKED);
+    else if (control->loosening)
+        comet_control_commit(control, COMET_CAUSE_LOOSENING);
+    else if (o->adaptive && comet_control_has_moved(control))
+        comet_control_commit(control, COMET_CAUSE_MOVED);
+    return COMET_OK;
+}
+
+static int is_call_right(const comet_control *control, int64_t iteration, const comet_control_observation *observations,
+                         int32_t count) {
+    if (!control || iteration < control->iteration || count < 0 || (count > 0 && !observations))
+        return 0;
+    for (int32_t i = 0; i < count; i++) {
+        const comet_control_observation *o = &observations[i];
+        if (o->tensor < 0 || o->tensor >= control->count || o->size_count < 0 || (o->size_count > 0 && !o->sizes))
+            return 0;
+    }
+    return 1;
+}
+
+comet_status comet_control_observe(comet_control *control, int64_t iteration,
+                                   const comet_control_observation *observations, int32_t count) {
+    if (!is_call_right(control, iteration, observations, count))
+        return COMET_ERROR_ARGUMENT;
+    fenv_t callers;
+    comet_fp_enter(&callers);
+    control->iteration = iteration;
+    for (int32_t i = 0; i < count; i++) {
+        const comet_control_observation *o = &observations[i];
+        if (is_right(o, control->tensors[o->tensor].use_count)) {
+            take_in(control, o);
+        } else {
+            comet_control_event event = comet_control_event_of(control, o->tensor, COMET_CAUSE_IGNORED);
+            comet_control_send(control, &event);
+        }
+    }
+    comet_status status = decide_if_due(control);
+    comet_fp_leave(&callers);
+    return status;
+}
