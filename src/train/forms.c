@@ -108,6 +108,7 @@ void comet_forms_choose(void *forms, comet_plan_entry *entry) {
         return;
     }
     entry->form.codec = w->codec;
+    entry->form.fixed = w->fixed;
     /* A value of which a ReLU needs the sign keeps it, so that no mask is kept beside it. */
     entry->form.codec.keep_mask =
         w->codec.codec == COMET_CODEC_EB && entry->kind == COMET_SAVED_VALUE && entry->has_relu;

@@ -9,6 +9,7 @@
 typedef struct comet_wish {
     comet_store_form form;
     int offload;
+    int fixed; /* with a number of its own: eb:0.1 */
     comet_codec_params codec;
 } comet_wish;
 

@@ -62,6 +62,7 @@ static comet_status read_codec(const char *text, size_t name, size_t rest, doubl
     double number = 0;
     w->form = COMET_FORM_CODEC;
     w->codec.codec = COMET_CODEC_RAW;
+    w->fixed = rest > 0;
     for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++)
         if (is_word(text, name, comet_codec_name(codecs[i])))
             w->codec.codec = codecs[i];

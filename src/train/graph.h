@@ -108,4 +108,8 @@ comet_parameter *comet_graph_parameter_named(comet_graph *g, const char *name); 
 comet_status comet_graph_allocate(comet_graph *g, int gradients);
 size_t comet_graph_static_bytes(const comet_graph *g, int gradients); /* what that takes */
 
+/* Running statistics of all batch norms: bytes, and a copy of them; `back` 1: from the copy. */
+size_t comet_graph_running_bytes(const comet_graph *g);
+void comet_graph_copy_running(comet_graph *g, float *copy, int back);
+
 #endif

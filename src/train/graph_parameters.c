@@ -61,3 +61,21 @@ comet_status comet_graph_allocate(comet_graph *g, int gradients) {
         }
     return COMET_OK;
 }
+
+size_t comet_graph_running_bytes(const comet_graph *g) {
+    size_t bytes = 0;
+    for (int i = 0; i < g->parameter_count; i++)
+        if (g->parameters[i].kind >= COMET_RUNNING_MEAN)
+            bytes += (size_t)g->parameters[i].count * sizeof(float);
+    return bytes;
+}
+
+void comet_graph_copy_running(comet_graph *g, float *copy, int back) {
+    for (int i = 0; copy && i < g->parameter_count; i++) {
+        const comet_parameter *p = &g->parameters[i];
+        if (p->kind < COMET_RUNNING_MEAN)
+            continue;
+        memcpy(back ? p->value : copy, back ? copy : p->value, (size_t)p->count * sizeof *copy);
+        copy += p->count;
+    }
+}

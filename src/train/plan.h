@@ -30,6 +30,7 @@ typedef struct comet_form {
     int offload;
     int always; /* RECOMPUTE: at little cost, and from what is held anyway: no budget and no cut of the network makes it held */
     int bytes; /* KEEP, of the network's input: as the bytes it came as, which are the caller's */
+    int fixed; /* CODEC_EB: the bound was given for this tensor: no controller sets it */
     comet_codec_params codec;
 } comet_form;
 
@@ -99,6 +100,9 @@ const comet_plan_entry *comet_plan_get_entry(const comet_plan *plan, int index);
 
 /* 1: it is in the store while it is saved, in memory or in the file; 0: in the arena. */
 int comet_plan_in_store(const comet_plan_entry *entry);
+
+/* The bound of an entry that is stored by COMET_CODEC_EB, from the next step on. */
+void comet_plan_set_bound(comet_plan *plan, int index, comet_bound_kind kind, double bound);
 
 /* What an entry whose size is an estimate took, from steps under another plan. */
 void comet_plan_set_seen(comet_plan *plan, int index, size_t bytes);

@@ -16,6 +16,11 @@ int comet_plan_in_store(const comet_plan_entry *e) {
            !e->form.bytes && !comet_form_is_kept(&e->form);
 }
 
+void comet_plan_set_bound(comet_plan *p, int index, comet_bound_kind kind, double bound) {
+    p->entries[index].form.codec.bound_kind = kind;
+    p->entries[index].form.codec.bound = bound;
+}
+
 void comet_plan_set_seen(comet_plan *p, int index, size_t bytes) {
     p->entries[index].stored_bytes = bytes;
     p->entries[index].is_estimate = 2;

@@ -58,10 +58,7 @@ static void place_input(comet_plan *p) {
 }
 
 static void place_running(comet_plan *p) {
-    size_t bytes = 0;
-    for (int i = 0; i < p->graph->parameter_count; i++)
-        if (p->graph->parameters[i].kind >= COMET_RUNNING_MEAN)
-            bytes += (size_t)p->graph->parameters[i].count * sizeof(float);
+    const size_t bytes = comet_graph_running_bytes(p->graph);
     if (bytes && p->options.training)
         p->running = comet_plan_buffer(p, bytes, 0, p->n);
 }

@@ -35,7 +35,7 @@ static int add_entry(comet_plan *p, const comet_plan_entry *e) {
 
 static void ask(comet_plan *p, comet_plan_entry *e) {
     e->form.form = COMET_FORM_KEEP;
-    e->form.offload = e->form.always = 0;
+    e->form.offload = e->form.always = e->form.fixed = 0;
     e->form.bytes = e->node < 0 && p->options.input_bytes;
     if (p->options.choose)
         p->options.choose(p->options.context, e);

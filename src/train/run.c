@@ -29,6 +29,15 @@ int comet_run_stopped(const comet_run_session *s) {
     return s->options->stop && *s->options->stop;
 }
 
+/* What a controller decides when it is made is in the options: there is nobody to tell yet. */
+static void tell_control(void *context, const comet_control_event *decision) {
+    comet_run_session *s = context;
+    comet_run_event event = comet_run_event_of(s, COMET_RUN_CONTROL);
+    event.control = decision;
+    if (s->started)
+        comet_run_tell(s, &event);
+}
+
 /* ---- setting up ---- */
 
 static comet_status set_length(comet_run_session *s) {
@@ -54,6 +63,8 @@ static comet_status set_up(comet_run_session *s) {
     comet_status status = check(s);
     if (status == COMET_OK)
         status = comet_run_trainer_options(o, &s->trainer_options, &s->result->loader_bytes, s->message);
+    s->trainer_options.control_log = tell_control;
+    s->trainer_options.control_context = s;
     if (status == COMET_OK)
         status = comet_trainer_new(&s->trainer_options, s->allocator, &s->trainer, s->message);
     if (status == COMET_OK)
@@ -127,6 +138,7 @@ static void add_advice(comet_run_session *s, comet_status status) {
 
 static comet_status train(comet_run_session *s) {
     comet_run_event started = comet_run_event_of(s, COMET_RUN_STARTED);
+    s->started = 1;
     comet_run_tell(s, &started);
     comet_status status = comet_run_loop(s);
     if (status == COMET_OK && s->step >= s->steps)

@@ -18,7 +18,8 @@ typedef enum comet_run_event_kind {
     COMET_RUN_STEP,       /* an update was made */
     COMET_RUN_EVALUATED,  /* the evaluation split was gone through */
     COMET_RUN_CHECKPOINT, /* one was written */
-    COMET_RUN_NOTE        /* a line for people: a broken image, a checkpoint that was damaged */
+    COMET_RUN_NOTE,       /* a line for people: a broken image, a checkpoint that was damaged */
+    COMET_RUN_CONTROL     /* the controller decided something */
 } comet_run_event_kind;
 
 typedef struct comet_run_event {
@@ -27,16 +28,18 @@ typedef struct comet_run_event {
     int64_t step, steps; /* updates done, and in all */
     uint32_t epoch;      /* from 0 */
     double learning_rate;
-    comet_trainer_result result;       /* STEP: loss and bytes are means over its batches, top1 and top5 sums */
-    int64_t images;                    /* STEP: in its batches */
-    double step_ms, images_per_second; /* STEP: of this one, data included */
-    double loss, top1, top5;           /* EVALUATED: per cent */
-    int64_t samples;                   /* EVALUATED */
-    const char *text;                  /* NOTE; CHECKPOINT: its folder */
+    comet_trainer_result result;        /* STEP: loss and bytes are means over its batches, top1 and top5 sums */
+    int64_t images;                     /* STEP: in its batches */
+    double step_ms, images_per_second;  /* STEP: of this one, data included */
+    double loss, top1, top5;            /* EVALUATED: per cent */
+    int64_t samples;                    /* EVALUATED */
+    const char *text;                   /* NOTE; CHECKPOINT: its folder */
+    const comet_control_event *control; /* CONTROL */
 } comet_run_event;
 
 typedef struct comet_run_options {
-    comet_trainer_options trainer; /* classes, normalisation, reserved_bytes: set from the data; height, width or
+    comet_trainer_options
+        trainer; /* control_log: the run's own; classes, normalisation, reserved_bytes: set from the data; height, width or
                                       channels 0: the data's, and the model's own size where images differ */
     const comet_dataset *data;
     comet_augment augment;
@@ -63,7 +66,8 @@ typedef struct comet_run_options {
 } comet_run_options;
 
 typedef struct comet_run_result {
-    int64_t step;                                 /* updates done */
+    int64_t step;                                 /* updates done, skipped ones included */
+    int64_t skipped;                              /* of these: they were not finite */
     int stopped;                                  /* 1: by *stop, before the last evaluation was made */
     double train_loss;                            /* mean of the last epoch, or of what was run of it */
     double loss, top1, top5;                      /* of the last evaluation, per cent */

@@ -12,7 +12,7 @@
 #include "train/run_impl.h"
 #include "train/weights.h"
 
-static const char estimates_blob[] = "estimates";
+static const char estimates_blob[] = "estimates", control_blob[] = "control";
 
 /* ---- what a checkpoint is of ---- */
 
@@ -34,13 +34,13 @@ static int format_options(const comet_run_session *s, char *text, size_t capacit
     const comet_trainer_options *t = &s->trainer_options;
     const comet_optimiser *o = &t->optimiser;
     return snprintf(text, capacity,
-                    "codec=%s error=%g batch=%d accumulate=%d seed=%" PRIu64
+                    "codec=%s error=%g control=%s calibration=%g batch=%d accumulate=%d seed=%" PRIu64
                     " rate=%g schedule=%d warmup=%g momentum=%g "
                     "nesterov=%d decay=%g/%d betas=%g,%g smoothing=%g augment=%d forms=%s",
-                    text_or(t->codec, "none"), t->error_rel, t->batch, s->accumulate, t->seed, s->schedule.rate,
-                    (int)s->schedule.kind, s->options->warmup_epochs, o->momentum, o->nesterov, o->weight_decay,
-                    o->decay_weights_only, o->beta1, o->beta2, (double)t->smoothing, (int)s->options->augment,
-                    text_or(t->forms, ""));
+                    text_or(t->codec, "none"), t->error_rel, text_or(t->control, ""), t->calibration, t->batch,
+                    s->accumulate, t->seed, s->schedule.rate, (int)s->schedule.kind, s->options->warmup_epochs,
+                    o->momentum, o->nesterov, o->weight_decay, o->decay_weights_only, o->beta1, o->beta2,
+                    (double)t->smoothing, (int)s->options->augment, text_or(t->forms, ""));
 }
 
 static comet_status identity_init(identity *id, const comet_run_session *s) {
@@ -71,27 +71,45 @@ static comet_checkpoint checkpoint_of(comet_run_session *s, const identity *id) 
 
 /* ---- saving ---- */
 
-static comet_status write_checkpoint(comet_run_session *s, const identity *id, void *estimates, size_t bytes) {
+/* Size estimates, then the controller's state, in one piece of memory. */
+typedef struct blobs {
+    char *memory;
+    size_t estimates, control;
+} blobs;
+
+static void add_blob(comet_checkpoint *c, const char *name, void *data, size_t bytes) {
+    comet_checkpoint_blob *blob = &c->blobs[c->blob_count++];
+    *blob = (comet_checkpoint_blob){.data = data, .bytes = bytes};
+    strcpy(blob->name, name);
+}
+
+static comet_status write_checkpoint(comet_run_session *s, const identity *id, const blobs *b) {
     comet_checkpoint c = checkpoint_of(s, id);
     c.step = s->step;
     c.batches = *comet_trainer_batches(s->trainer);
     c.epoch = s->epoch;
     comet_loader_state_format(&s->place, c.loader);
     c.keys[0] = s->trainer_options.seed;
-    comet_trainer_get_estimates(s->trainer, estimates);
-    c.blobs[0] = (comet_checkpoint_blob){.data = estimates, .bytes = bytes};
-    strcpy(c.blobs[0].name, estimates_blob);
-    c.blob_count = 1;
+    comet_trainer_get_estimates(s->trainer, b->memory);
+    add_blob(&c, estimates_blob, b->memory, b->estimates);
+    if (b->control) {
+        char *control = b->memory + b->estimates;
+        comet_status status = comet_trainer_get_control(s->trainer, control, b->control, s->message);
+        if (status != COMET_OK)
+            return status;
+        add_blob(&c, control_blob, control, b->control);
+    }
     return comet_checkpoint_write(s->options->folder, &c, s->allocator, s->message);
 }
 
 static comet_status save(comet_run_session *s, const identity *id) {
-    size_t bytes = comet_trainer_estimates_bytes(s->trainer);
-    void *estimates = comet_memory_take(s->allocator, bytes);
-    if (!estimates)
+    blobs b = {.estimates = comet_trainer_estimates_bytes(s->trainer),
+               .control = comet_trainer_control_bytes(s->trainer)};
+    b.memory = comet_memory_take(s->allocator, b.estimates + b.control);
+    if (!b.memory)
         return comet_message_memory(s->message);
-    comet_status status = write_checkpoint(s, id, estimates, bytes);
-    comet_memory_give(s->allocator, estimates, bytes);
+    comet_status status = write_checkpoint(s, id, &b);
+    comet_memory_give(s->allocator, b.memory, b.estimates + b.control);
     return status;
 }
 
@@ -121,13 +139,16 @@ static comet_status go_on(comet_run_session *s, const comet_checkpoint *c) {
         return comet_message_set(s->message, COMET_ERROR_CORRUPT,
                                  "the checkpoint in '%s' does not say where in the data it was", s->options->folder);
     comet_status status = comet_loader_set_state(s->train, &loader, s->message);
-    const comet_checkpoint_blob *estimates = comet_checkpoint_find(c, estimates_blob);
+    const comet_checkpoint_blob *estimates = comet_checkpoint_find(c, estimates_blob),
+                                *control = comet_checkpoint_find(c, control_blob);
     if (status == COMET_OK && estimates)
         status = comet_trainer_set_estimates(s->trainer, estimates->data, estimates->bytes, s->message);
     *comet_trainer_updates(s->trainer) = s->step = s->saved_step = c->step;
     *comet_trainer_batches(s->trainer) = c->batches;
     s->epoch = c->epoch;
     s->place = comet_loader_get_state(s->train);
+    if (status == COMET_OK && control)
+        status = comet_trainer_set_control(s->trainer, control->data, control->bytes, s->message);
     return status;
 }
 

@@ -30,6 +30,7 @@ typedef struct comet_run_session {
     int64_t saved_step;       /* of the newest checkpoint; -1: none */
     int64_t evaluated_step;   /* of the last whole evaluation; -1: none */
     int diverged;             /* 1: the loss was not finite, and a note said so */
+    int started;              /* 1: observers know of the run */
     comet_mean epoch_loss, raw, stored;
     comet_run_times times;
 } comet_run_session;

@@ -50,8 +50,24 @@ static comet_trainer_result result_of(const update *u) {
     return result;
 }
 
+/* The first of them says what happens; how many there were is in the result. */
+static void note_skip(comet_run_session *s) {
+    comet_message line;
+    if (s->result->skipped++ > 0)
+        return;
+    comet_message_set(&line, COMET_OK,
+                      "step %lld was not finite and was skipped: weights and statistics are as before it, bounds are "
+                      "tighter for a while",
+                      (long long)s->step);
+    comet_run_note(s, line.text);
+}
+
 static void record(comet_run_session *s, const comet_trainer_result *r, double ms) {
     comet_run_times_add(&s->times, ms);
+    if (r->skipped) {
+        note_skip(s);
+        return;
+    }
     comet_mean_add(&s->epoch_loss, r->loss, 1);
     comet_mean_add(&s->raw, (double)r->saved_raw_bytes, 1);
     comet_mean_add(&s->stored, (double)r->saved_stored_bytes, 1);

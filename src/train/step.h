@@ -7,6 +7,7 @@
 #define COMET_TRAIN_STEP_H
 
 #include "data/normalise.h"
+#include "train/collect.h"
 #include "train/plan.h"
 
 typedef struct comet_step comet_step;
@@ -31,6 +32,7 @@ typedef struct comet_step_options {
     float gradient_scale;                     /* 0 is 1; 1 / n when n batches are added up */
     int accumulate;                           /* gradients are added to what is there; the plan must allow it */
     uint64_t seed, step;                      /* of dropout and stochastic depth */
+    comet_collect *collect;                   /* statistics go there; NULL: none are gathered */
 } comet_step_options;
 
 typedef struct comet_step_result {
@@ -39,6 +41,7 @@ typedef struct comet_step_result {
     uint64_t stored_bytes;  /* by the store in this step, in all */
     uint64_t spilled_bytes; /* of these, in the file when all was saved */
     int refused_entry;      /* of the plan: the one that the store had no room for; -1: none */
+    int diverged;           /* 1: it failed because values are not finite */
 } comet_step_result;
 
 /*

@@ -9,11 +9,19 @@ typedef struct part_source {
     const comet_step *step;
     int entry;
     float *data;
+    const comet_op_call *call;
+    int seen; /* parts that were there once */
 } part_source;
 
 static comet_status fetch(void *context, int part) {
-    const part_source *f = context;
-    return comet_step_load_part(f->step, f->entry, part, f->data);
+    part_source *f = context;
+    comet_collect *collect = f->step->options->collect;
+    comet_status status = comet_step_load_part(f->step, f->entry, part, f->data);
+    if (collect && status == COMET_OK && part == f->seen) {
+        comet_collect_part(collect, f->call, part);
+        f->seen++;
+    }
+    return status;
 }
 
 static comet_op_call call_of(const comet_step *s, int i) {
@@ -69,12 +77,20 @@ static comet_status forward_again(comet_step *s, const comet_plan_load *l) {
     return s->plan->backend->kernels[call.node->kind]->forward(&call);
 }
 
+/* The side data of the batch norm before an activation, NULL if there is none. */
+static const float *norm_side(const comet_step *s, const comet_node *node) {
+    const int before = s->plan->graph->values[node->input[0]].producer;
+    return before >= 0 && s->plan->graph->nodes[before].kind == COMET_OP_BATCH_NORM
+               ? comet_step_at(s, s->plan->nodes[before].side)
+               : NULL;
+}
+
 static comet_status run_backward(comet_step *s, int i, const comet_plan_load *by_parts) {
     const comet_plan_node *n = &s->plan->nodes[i];
     comet_op_call call = call_of(s, i);
     part_source source;
     if (by_parts) {
-        source = (part_source){s, by_parts->entry, comet_step_at(s, by_parts->buffer)};
+        source = (part_source){s, by_parts->entry, comet_step_at(s, by_parts->buffer), &call, 0};
         call.parts = s->plan->entries[by_parts->entry].parts;
         call.fetch = fetch;
         call.fetch_context = &source;
@@ -88,6 +104,8 @@ static comet_status run_backward(comet_step *s, int i, const comet_plan_load *by
     call.normalised = n->normalised;
     call.scratch = comet_step_at(s, n->scratch_backward);
     const comet_op_kernel *kernel = s->plan->backend->kernels[call.node->kind];
+    if (s->options->collect)
+        comet_collect_backward(s->options->collect, &call, norm_side(s, call.node));
     return kernel->backward ? kernel->backward(&call) : COMET_OK;
 }
 
@@ -119,14 +137,7 @@ static comet_status backward_node(comet_step *s, int i) {
 
 /* Running statistics into their place in the arena, or back from it. */
 static void copy_running(comet_step *s, int back) {
-    float *place = comet_step_at(s, s->plan->running);
-    for (int i = 0; place && i < s->plan->graph->parameter_count; i++) {
-        const comet_parameter *q = &s->plan->graph->parameters[i];
-        if (q->kind < COMET_RUNNING_MEAN)
-            continue;
-        memcpy(back ? q->value : place, back ? place : q->value, (size_t)q->count * sizeof *place);
-        place += q->count;
-    }
+    comet_graph_copy_running(s->plan->graph, comet_step_at(s, s->plan->running), back);
 }
 
 static comet_status forward(comet_step *s) {
@@ -186,6 +197,8 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
     s->failed = s->refused = -1;
     s->diverged = 0;
     copy_running(s, 0);
+    if (options->collect)
+        comet_collect_batch_begin(options->collect);
     comet_status status = forward(s);
     if (status != COMET_OK)
         copy_running(s, 1);
@@ -198,6 +211,9 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
         status = backward(s);
     result->stored_bytes = s->stored_bytes;
     result->refused_entry = s->refused;
+    result->diverged = s->diverged;
+    if (options->collect && status == COMET_OK)
+        comet_collect_batch_end(options->collect);
     comet_step_release_all(s);
     if (s->diverged)
         return comet_message_set(message, status,

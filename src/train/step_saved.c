@@ -50,6 +50,8 @@ static comet_status save_part(comet_step *s, int entry, int part, float *data, c
     comet_status status = comet_store_save(s->store, &t, &item, handle_of(s, entry, part), &info);
     if (status == COMET_OK)
         *stored += (size_t)info.bytes.stored;
+    if (status == COMET_OK && s->options->collect && item.codec)
+        comet_collect_saved(s->options->collect, e, &info.result);
     return status;
 }
 

@@ -60,6 +60,8 @@ static comet_status make(comet_trainer *t, comet_message *message) {
         status = first_values(t, message);
     if (status == COMET_OK)
         status = take_state(t, message);
+    if (status == COMET_OK)
+        status = comet_trainer_control_new(t, message);
     return status == COMET_OK ? comet_trainer_take(t, message) : status;
 }
 
@@ -93,6 +95,7 @@ void comet_trainer_free(comet_trainer *t) {
     comet_allocator copy = t->allocator_copy;
     const comet_allocator *allocator = t->allocator ? &copy : NULL;
     comet_trainer_give(t);
+    comet_trainer_control_free(t);
     if (t->means)
         comet_memory_give(allocator, t->means, (size_t)comet_graph_parameters(t->parts.graph) * sizeof *t->means);
     comet_memory_give(allocator, t->state, t->state_bytes);

@@ -6,6 +6,7 @@
 #ifndef COMET_TRAIN_TRAINER_H
 #define COMET_TRAIN_TRAINER_H
 
+#include "comet/control.h"
 #include "comet/store.h"
 #include "data/normalise.h"
 #include "train/backend.h"
@@ -23,6 +24,14 @@ typedef struct comet_trainer_options {
     const char *codec; /* train/forms.h; NULL: none */
     double error_rel;
     const char *forms; /* overrides, or NULL */
+    /*
+     * Who sets the bounds of tensors that are stored by `eb` without a bound of their own (train/control_text.h); NULL: nobody, they are at
+     * error_rel. A step that is not finite is then skipped whole.
+     */
+    const char *control;
+    double calibration;                                                   /* of controllers that have one; 0: its own */
+    void (*control_log)(void *context, const comet_control_event *event); /* each decision; may be NULL */
+    void *control_context;
     /*
      * The most that weights, gradients, optimiser, activations and workspaces take together, with reserved_bytes for what the caller holds
      * (data set, prefetch). 0: no limit. What does not fit is spilled (if there is a directory), then recomputed; if that is not enough,
@@ -47,6 +56,7 @@ typedef struct comet_trainer_result {
     double loss; /* mean of the batch */
     int top1, top5;
     int updated;              /* 1: this batch completed an update */
+    int skipped;              /* 1: it would have, but the update was not finite: all is as it was before */
     uint64_t saved_raw_bytes; /* of this step: what was saved, as it is and as it was held, kept tensors included */
     uint64_t saved_stored_bytes;
     uint64_t spilled_bytes; /* of these, in the file */
@@ -80,6 +90,14 @@ size_t comet_trainer_estimates_bytes(const comet_trainer *trainer);
 void comet_trainer_get_estimates(const comet_trainer *trainer, void *bytes);
 comet_status comet_trainer_set_estimates(comet_trainer *trainer, const void *data, size_t bytes,
                                          comet_message *message);
+
+/* What the controller remembers, for a checkpoint: 0 bytes if there is none. */
+size_t comet_trainer_control_bytes(const comet_trainer *trainer);
+comet_status comet_trainer_get_control(const comet_trainer *trainer, void *data, size_t bytes, comet_message *message);
+comet_status comet_trainer_set_control(comet_trainer *trainer, const void *data, size_t bytes, comet_message *message);
+
+/* NULL if there is none. */
+const comet_control *comet_trainer_control(const comet_trainer *trainer);
 
 typedef struct comet_trainer_bytes {
     size_t static_bytes;         /* weights, gradients, optimiser */

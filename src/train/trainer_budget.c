@@ -26,6 +26,8 @@ static void choose(void *context, comet_plan_entry *e) {
     const choice *c = context;
     const int again = c->parts->again[e->value];
     comet_forms_choose(c->parts->forms, e);
+    if (c->parts->methods && e->op == COMET_OP_SIGMOID && e->form.form == COMET_FORM_CODEC && !e->form.fixed)
+        e->form.form = COMET_FORM_KEEP; /* few values, and there is no model of what an error in a factor does */
     if (e->form.form == COMET_FORM_RECOMPUTE && !again && !e->form.always)
         e->form.form = COMET_FORM_KEEP;
     if (c->saving->forced && again && e->node >= 0) {

@@ -3,6 +3,7 @@
 #ifndef COMET_TRAIN_TRAINER_IMPL_H
 #define COMET_TRAIN_TRAINER_IMPL_H
 
+#include "train/collect.h"
 #include "train/step.h"
 #include "train/trainer.h"
 
@@ -27,7 +28,12 @@ typedef struct comet_trainer_parts {
     unsigned char *cut;            /* by value: 1: all behind it depends on it alone */
     unsigned char *again;          /* by value, for the saving that is tried: 1: computed again */
     uint64_t *seen;                /* sizes: trainer_estimates.c */
-    size_t static_bytes;           /* weights, gradients, optimiser */
+    size_t static_bytes;           /* weights, gradients, optimiser; what a controller needs */
+
+    /* of a controller, if there is one */
+    const comet_control_methods *methods;
+    comet_control_options control_options;
+    comet_collect *collect;
 } comet_trainer_parts;
 
 struct comet_trainer {
@@ -47,6 +53,13 @@ struct comet_trainer {
     comet_step *step, *evaluation;
     int settled; /* 1: the plan was made with sizes that steps have shown, or there is no room for a better one */
     int64_t updates, batches;
+
+    comet_control *control; /* NULL: there is none */
+    float *running;         /* statistics as they were before the update under way */
+    size_t running_bytes;
+    int collects; /* 1: statistics of the update under way are wanted */
+    int broken;   /* 1: a batch of it was not finite */
+    comet_mean loss;
 };
 
 /* ---- trainer_parts.c ---- */
@@ -102,6 +115,27 @@ comet_status comet_trainer_replan(comet_trainer *trainer, int refused_entry, com
 
 /* After the first batch under a budget: the plan was made from guesses, now it is made from what was seen. */
 comet_status comet_trainer_settle(comet_trainer *trainer, comet_message *message);
+
+/* ---- trainer_control.c ---- */
+
+/* What the options say, and the tensors: with the other parts. */
+comet_status comet_trainer_control_parts(comet_trainer_parts *parts, const comet_trainer_options *options,
+                                         comet_message *message);
+comet_status comet_trainer_control_new(comet_trainer *trainer, comet_message *message);
+void comet_trainer_control_free(comet_trainer *trainer);
+
+/* Before the first batch of an update; before each, as plans may change: the bounds. */
+void comet_trainer_control_begin(comet_trainer *trainer);
+void comet_trainer_control_bounds(comet_trainer *trainer);
+
+/* Of a batch: it was run, or it failed because it was not finite. */
+void comet_trainer_control_batch(comet_trainer *trainer, double loss, int finite);
+
+/* When gradients are complete. *go_on 0: what the update changed has been put back. COMET_ERROR_UNSUPPORTED: too many were skipped. */
+comet_status comet_trainer_control_judge(comet_trainer *trainer, int *go_on, comet_message *message);
+
+/* After the update. */
+comet_status comet_trainer_control_observe(comet_trainer *trainer, double momentum, comet_message *message);
 
 /* ---- trainer_estimates.c ---- */
 

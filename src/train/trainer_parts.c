@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/pages.h"
+#include "train/control_text.h"
 #include "train/models/model.h"
 #include "train/plan_impl.h"
 #include "train/trainer_impl.h"
@@ -39,9 +40,18 @@ static comet_status make_backend(const comet_trainer_options *o, const comet_all
                               : comet_message_set(message, status, "oneDNN: %s", comet_status_string(status));
 }
 
+static comet_status read_control(const comet_trainer_options *o, comet_trainer_parts *parts, comet_message *message) {
+    parts->control_options = (comet_control_options)COMET_CONTROL_OPTIONS_INIT;
+    if (o->calibration > 0)
+        parts->control_options.calibration = o->calibration;
+    return comet_control_read(o->control, &parts->methods, &parts->control_options, message);
+}
+
+/* Until its first decision a controller has a bound of its own. */
 static comet_status make_forms(const comet_trainer_options *o, const comet_allocator *allocator,
                                comet_trainer_parts *parts, comet_message *message) {
-    comet_status status = comet_forms_new(o->codec, o->error_rel, o->forms, allocator, &parts->forms, message);
+    const double error_rel = parts->methods ? parts->control_options.warmup_bound : o->error_rel;
+    comet_status status = comet_forms_new(o->codec, error_rel, o->forms, allocator, &parts->forms, message);
     if (status == COMET_OK)
         status = comet_forms_check(parts->forms, parts->graph, message);
     if (status == COMET_OK && comet_forms_offloads(parts->forms) && !o->spill_directory)
@@ -80,6 +90,8 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
         parts->allocator = &parts->allocator_copy;
     }
     comet_status status = check(options, message);
+    if (status == COMET_OK && options->control)
+        status = read_control(options, parts, message);
     if (status == COMET_OK)
         status = make_graph(options, allocator, parts, message);
     if (status == COMET_OK)
@@ -92,17 +104,20 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
         status = comet_trainer_seen_new(parts, message);
     if (status == COMET_OK)
         status = take_marks(parts, message);
+    if (status == COMET_OK && parts->methods)
+        status = comet_trainer_control_parts(parts, options, message);
     if (status != COMET_OK) {
         comet_trainer_parts_free(parts);
         return status;
     }
-    parts->static_bytes = comet_graph_static_bytes(parts->graph, 1) +
-                          comet_optimiser_bytes(&options->optimiser, comet_graph_parameter(parts->graph, 0),
-                                                comet_graph_parameters(parts->graph));
+    parts->static_bytes += comet_graph_static_bytes(parts->graph, 1) +
+                           comet_optimiser_bytes(&options->optimiser, comet_graph_parameter(parts->graph, 0),
+                                                 comet_graph_parameters(parts->graph));
     return COMET_OK;
 }
 
 void comet_trainer_parts_strip(comet_trainer_parts *parts) {
+    comet_collect_free(parts->collect);
     comet_trainer_seen_free(parts);
     const size_t marks = parts->graph ? (size_t)parts->graph->value_count : 0;
     comet_memory_give(parts->allocator, parts->again, marks);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches through a trainer: training and evaluation. */
+#include <math.h>
+
 #include "train/trainer_impl.h"
 
 /* Over all weights. */
@@ -40,12 +42,25 @@ static void count_saved(const comet_trainer *t, const comet_step_result *step, c
     }
 }
 
+static comet_status end_update(comet_trainer *t, double learning_rate, double momentum, comet_trainer_result *result,
+                               comet_message *message) {
+    int go_on = 1;
+    comet_status status = t->control ? comet_trainer_control_judge(t, &go_on, message) : COMET_OK;
+    result->skipped = !go_on;
+    if (status != COMET_OK || !go_on)
+        return status;
+    update(t, learning_rate, momentum, result);
+    return t->control ? comet_trainer_control_observe(t, momentum, message) : COMET_OK;
+}
+
 /* A step for which there is no room is run again under another plan, as long as there is one. */
 static comet_status run(comet_trainer *t, const comet_step_options *options, comet_step_result *step,
                         comet_message *message) {
     if (!t->step) /* after a failure to take memory for another plan */
         return comet_message_memory(message);
     for (;;) {
+        if (t->control)
+            comet_trainer_control_bounds(t);
         comet_status status = comet_step_run(t->step, options, step, message);
         if (status == COMET_ERROR_DISK_FULL)
             return comet_message_set(message, status, "the disk of %s is full: spill to another directory, or less",
@@ -62,25 +77,30 @@ static comet_status run(comet_trainer *t, const comet_step_options *options, com
 comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, double learning_rate,
                                  double momentum, comet_trainer_result *result, comet_message *message) {
     const int accumulate = t->options.accumulate, place = (int)(t->batches % accumulate);
+    if (t->control && place == 0)
+        comet_trainer_control_begin(t);
     const comet_step_options options = {.bytes = pixels,
                                         .normalisation = &t->options.normalisation,
                                         .labels = labels,
                                         .smoothing = t->options.smoothing,
+                                        .collect = t->collects ? t->parts.collect : NULL,
                                         .gradient_scale = 1 / (float)accumulate,
                                         .accumulate = place > 0,
                                         .seed = t->options.seed,
                                         .step = (uint64_t)t->batches};
-    comet_step_result step;
+    comet_step_result step = {.loss = NAN};
     comet_status status = run(t, &options, &step, message);
-    if (status != COMET_OK)
+    const int diverged = status != COMET_OK && step.diverged && t->control;
+    if (status != COMET_OK && !diverged)
         return status;
     t->batches++;
+    if (t->control)
+        comet_trainer_control_batch(t, step.loss, !diverged);
     comet_trainer_learn(&t->parts);
     *result = (comet_trainer_result){.loss = step.loss, .top1 = step.top1, .top5 = step.top5};
     count_saved(t, &step, result);
-    if (place == accumulate - 1)
-        update(t, learning_rate, momentum, result);
-    return comet_trainer_settle(t, message);
+    status = place == accumulate - 1 ? end_update(t, learning_rate, momentum, result, message) : COMET_OK;
+    return status == COMET_OK ? comet_trainer_settle(t, message) : status;
 }
 
 comet_status comet_trainer_evaluate(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, int count,

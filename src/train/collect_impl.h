@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a collector is made of: for its parts. */
+#ifndef COMET_TRAIN_COLLECT_IMPL_H
+#define COMET_TRAIN_COLLECT_IMPL_H
+
+#include "train/collect.h"
+#include "train/cpu/statistics.h"
+#include "train/graph_impl.h"
+
+/* A use, and where what must be known of it is seen. Nodes are -1 where there is none. */
+typedef struct comet_collect_use {
+    comet_use_kind kind;
+    int node;      /* whose backward reads the tensor */
+    int source;    /* what is read is rebuilt: the norm or SiLU that says how it changes with what is stored */
+    int factor;    /* and multiplied: by this channel scale */
+    int reached;   /* layer whose weights' gradient the error reaches */
+    int parameter; /* that gradient */
+} comet_collect_use;
+
+enum { COMET_COLLECT_MOST_USES = 16 };
+
+/* What the codec said of a batch, and of all batches of the update. */
+typedef struct comet_collect_stored {
+    double count, nonzero, squares, bytes, bound, streams;
+} comet_collect_stored;
+
+typedef struct comet_collect_tensor {
+    char name[COMET_NAME_BYTES];
+    comet_saved_kind kind;
+    comet_value value;
+    int node;
+    int64_t values;
+    int use_count;
+    comet_collect_use uses[COMET_COLLECT_MOST_USES];
+    comet_collect_stored now, all;
+} comet_collect_tensor;
+
+/* What is wanted of a node. */
+enum { COMET_WANT_OUTPUT = 1, COMET_WANT_INPUT = 2, COMET_WANT_NORM = 4, COMET_WANT_SILU = 8, COMET_WANT_FACTORS = 16 };
+
+/* What was seen at a node; sums over batches of what each batch had. */
+typedef struct comet_collect_node {
+    int wants;
+    double batches;
+    double output_squares, output_sizes, positions; /* a layer's: sums over dY; N H' W' */
+    double input_squares, input_variances;          /* a layer's: mean over inputs of the sum of x^2, of (x - mean)^2 */
+    double derivative;                              /* norm, SiLU: mean of (d output / d stored)^2 */
+    double scale_squares;                /* norm, SiLU: sum of (d(dy u)/du)^2 / channels, for one of variance 1 in u */
+    double input_gain;                   /* norm */
+    double curve_gain;                   /* SiLU */
+    double channel_gain, factor_squares; /* channel scale: without the derivative; mean of s^2 */
+    double acgc;                         /* norm: without the sum of dX^2 */
+} comet_collect_node;
+
+struct comet_collect {
+    comet_allocator allocator_copy;
+    const comet_allocator *allocator;
+    const comet_graph *graph;
+    comet_threads *threads;
+    int batch, acgc;
+    int too_many; /* uses of one tensor */
+    size_t bytes;
+    int32_t count;
+    comet_collect_tensor *tensors;
+    comet_control_tensor *list;
+    comet_control_use *list_uses;
+    comet_control_observation *observations; /* of as many tensors */
+    comet_use_stats *stats;                  /* COMET_COLLECT_MOST_USES of each tensor */
+    comet_control_size *sizes;
+    int32_t *of_value, *of_norm; /* by value, and by node for norms: the tensor, -1 */
+    comet_collect_node *nodes;   /* by node */
+    double *scratch, *channels;  /* of comet_statistics_bytes; five arrays of the most channels */
+    float *inverse;              /* and one of floats */
+    int64_t most_channels;
+    uint64_t read_bytes;
+};
+
+/* collect_uses.c: a tensor's uses, from the plan. */
+void comet_collect_find_uses(comet_collect *c, const comet_plan *plan);
+
+#endif

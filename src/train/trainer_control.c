@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A trainer's controller: bounds before each step, judgement before each update, statistics after it. Iterations are updates, skipped ones included. */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "train/cpu/statistics.h"
+#include "train/trainer_impl.h"
+
+/* ---- making one ---- */
+
+/* The tensors are those of the plan without any budget: they stay the same whatever plan is run. */
+comet_status comet_trainer_control_parts(comet_trainer_parts *parts, const comet_trainer_options *options,
+                                         comet_message *message) {
+    const comet_saving none = {0};
+    int32_t count;
+    comet_status status = comet_trainer_plan_with(parts, options, &none, message);
+    if (status == COMET_OK)
+        status = comet_collect_new(parts->plan, parts->methods == comet_control_find("acgc"), parts->allocator,
+                                   &parts->collect, message);
+    if (status != COMET_OK)
+        return status;
+    (void)comet_collect_tensors(parts->collect, &count);
+    if (count == 0)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT,
+                                 "controller %.40s has nothing to do: no tensor is stored by eb without a bound given",
+                                 options->control);
+    parts->static_bytes = comet_collect_bytes(parts->collect) + comet_graph_running_bytes(parts->graph);
+    return COMET_OK;
+}
+
+comet_status comet_trainer_control_new(comet_trainer *t, comet_message *message) {
+    comet_control_options o = t->parts.control_options;
+    int32_t count;
+    if (!t->parts.methods)
+        return COMET_OK;
+    const comet_control_tensor *tensors = comet_collect_tensors(t->parts.collect, &count);
+    o.log = t->options.control_log;
+    o.log_context = t->options.control_context;
+    o.allocator = t->allocator;
+    comet_status status = comet_control_new(t->parts.methods, &o, tensors, count, &t->control);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "the controller: %s", comet_status_string(status));
+    t->running_bytes = comet_graph_running_bytes(t->parts.graph);
+    t->running = comet_memory_take(t->allocator, t->running_bytes);
+    return t->running ? COMET_OK : comet_message_memory(message);
+}
+
+void comet_trainer_control_free(comet_trainer *t) {
+    comet_control_free(t->control);
+    comet_memory_give(t->allocator, t->running, t->running_bytes);
+}
+
+const comet_control *comet_trainer_control(const comet_trainer *t) {
+    return t->control;
+}
+
+/* ---- before a step ---- */
+
+static int64_t iteration_of(const comet_trainer *t, int64_t batches) {
+    return batches / t->options.accumulate;
+}
+
+void comet_trainer_control_begin(comet_trainer *t) {
+    comet_graph_copy_running(t->parts.graph, t->running, 0);
+    t->collects = comet_control_wants(t->control, iteration_of(t, t->batches));
+    t->broken = 0;
+    t->loss = (comet_mean){0};
+    if (t->collects)
+        comet_collect_begin(t->parts.collect);
+}
+
+void comet_trainer_control_bounds(comet_trainer *t) {
+    for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
+        const int32_t tensor = comet_collect_find(t->parts.collect, comet_plan_get_entry(t->parts.plan, i));
+        if (tensor < 0)
+            continue;
+        const comet_control_bound_value bound = comet_control_bound(t->control, tensor);
+        comet_plan_set_bound(t->parts.plan, i, bound.kind, bound.value);
+    }
+}
+
+/* ---- after it ---- */
+
+void comet_trainer_control_batch(comet_trainer *t, double loss, int finite) {
+    comet_mean_add(&t->loss, loss, 1);
+    t->broken |= !finite;
+}
+
+static int are_gradients_finite(comet_trainer *t) {
+    comet_graph *g = t->parts.graph;
+    for (int i = 0; i < comet_graph_parameters(g); i++) {
+        const comet_parameter *p = comet_graph_parameter(g, i);
+        if (p->kind < COMET_RUNNING_MEAN && !comet_statistics_finite(t->parts.backend->threads, p->gradient, p->count))
+            return 0;
+    }
+    return 1;
+}
+
+comet_status comet_trainer_control_judge(comet_trainer *t, int *go_on, comet_message *message) {
+    const double loss = comet_mean_value(&t->loss);
+    const int finite = !t->broken && isfinite(loss) && are_gradients_finite(t);
+    const comet_control_action action = comet_control_step(t->control, iteration_of(t, t->batches - 1), loss, finite);
+    *go_on = action == COMET_CONTROL_GO_ON;
+    if (!*go_on)
+        comet_graph_copy_running(t->parts.graph, t->running, 1);
+    return action != COMET_CONTROL_STOP
+               ? COMET_OK
+               : comet_message_set(message, COMET_ERROR_UNSUPPORTED,
+                                   "%d steps in a row were not finite and were skipped: training has diverged; a lower "
+                                   "learning rate may help",
+                                   (int)t->parts.control_options.most_skips);
+}
+
+comet_status comet_trainer_control_observe(comet_trainer *t, double momentum, comet_message *message) {
+    const comet_collect_update update = {&t->options.optimiser, momentum, t->means, t->updates};
+    if (!t->collects)
+        return COMET_OK;
+    comet_status status = comet_collect_observe(t->parts.collect, &update, t->control, iteration_of(t, t->batches - 1));
+    return status == COMET_OK ? COMET_OK
+                              : comet_message_set(message, status, "the controller: %s", comet_status_string(status));
+}
+
+/* ---- checkpoints ---- */
+
+enum { CONTROL_MAGIC = 0x4c544343, CONTROL_VERSION = 1 }; /* "CCTL" */
+
+/* Updates made: fewer than the run's steps where some were skipped. */
+typedef struct header {
+    uint32_t magic, version;
+    int64_t updates;
+} header;
+
+size_t comet_trainer_control_bytes(const comet_trainer *t) {
+    return t->control ? sizeof(header) + comet_control_state_bytes(t->control) : 0;
+}
+
+comet_status comet_trainer_get_control(const comet_trainer *t, void *data, size_t bytes, comet_message *message) {
+    const header h = {CONTROL_MAGIC, CONTROL_VERSION, t->updates};
+    comet_status status = bytes < sizeof h ? COMET_ERROR_CAPACITY : COMET_OK;
+    if (status == COMET_OK) {
+        memcpy(data, &h, sizeof h);
+        status = comet_control_save(t->control, (char *)data + sizeof h, bytes - sizeof h);
+    }
+    return status == COMET_OK
+               ? COMET_OK
+               : comet_message_set(message, status, "the controller's state: %s", comet_status_string(status));
+}
+
+comet_status comet_trainer_set_control(comet_trainer *t, const void *data, size_t bytes, comet_message *message) {
+    header h = {0};
+    if (bytes >= sizeof h)
+        memcpy(&h, data, sizeof h);
+    comet_status status = !t->control || h.magic != CONTROL_MAGIC || h.version != CONTROL_VERSION || h.updates < 0
+                              ? COMET_ERROR_MISMATCH
+                              : comet_control_load(t->control, (const char *)data + sizeof h, bytes - sizeof h);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "the controller's state is not of this run: %s",
+                                 comet_status_string(status));
+    t->updates = h.updates;
+    return COMET_OK;
+}
