@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Statistics for controllers: against sums made here, value by value, from what each layer's backward is given; and what follows from them
+ * against the gradients' errors as they are.
+ */
+#include "test_train_case.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "train/collect.h"
+#include "train/models/model.h"
+
+/* ---- sums of our own: kernels that look at what they are given before they do their work ---- */
+
+enum { MOST_NODES = 400, MOST_CHANNELS = 64 };
+
+typedef struct seen {
+    double dy_squares, dy_sizes, x_squares, x_variances; /* a layer's */
+    double g_squares[MOST_CHANNELS], product[MOST_CHANNELS], on[MOST_CHANNELS];
+    double greatest_g[MOST_CHANNELS], greatest_u[MOST_CHANNELS];
+    double slope[MOST_CHANNELS], curve[MOST_CHANNELS], scale[MOST_CHANNELS];
+    double gain, factor;
+    float inverse[MOST_CHANNELS];
+} seen;
+
+static seen saw[MOST_NODES];
+static const comet_op_kernel *inner[COMET_OP_KINDS];
+
+static seen *saw_at(const comet_op_call *call) {
+    return &saw[call->node - call->graph->nodes];
+}
+
+static int64_t rows_of(const comet_op_call *call, comet_value v, int *channels) {
+    const comet_shape *s = comet_value_shape(call->graph, v);
+    *channels = s->channels;
+    return (int64_t)s->height * s->width * call->batch;
+}
+
+static comet_status watch_layer(const comet_op_call *call) {
+    int in, out;
+    const int64_t rows = rows_of(call, call->node->input[0], &in), outputs = rows_of(call, call->node->output, &out);
+    seen *s = saw_at(call);
+    for (int64_t i = 0; i < outputs * out; i++) {
+        s->dy_squares += (double)call->dy[i] * (double)call->dy[i];
+        s->dy_sizes += fabs((double)call->dy[i]);
+    }
+    for (int c = 0; c < in; c++) {
+        double mean = 0, square = 0, variance = 0;
+        for (int64_t i = 0; i < rows; i++)
+            mean += (double)call->x[0][i * in + c] / (double)rows;
+        for (int64_t i = 0; i < rows; i++) {
+            const double x = (double)call->x[0][i * in + c];
+            square += x * x;
+            variance += (x - mean) * (x - mean);
+        }
+        s->x_squares += square / in / (double)rows * (double)outputs;
+        s->x_variances += variance / in / (double)rows * (double)outputs;
+    }
+    return inner[call->node->kind]->backward(call);
+}
+
+static void watch_norm_value(const comet_op_call *call, seen *s, int c, double u, double dy) {
+    const double gamma = (double)comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT)->value[c];
+    const double beta = (double)comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)->value[c];
+    const int on = !call->relu || gamma * u + beta > 0;
+    const double g = on ? dy : 0;
+    s->g_squares[c] += g * g;
+    s->product[c] += g * u;
+    s->on[c] += on;
+    s->greatest_g[c] = fmax(s->greatest_g[c], fabs(g));
+    s->greatest_u[c] = fmax(s->greatest_u[c], fabs(u));
+}
+
+static comet_status watch_norm(const comet_op_call *call) {
+    int channels, parts = call->parts > 1 ? call->parts : 1;
+    const int64_t rows = rows_of(call, call->node->output, &channels), some = rows / parts;
+    const float *side = call->side;
+    seen *s = saw_at(call);
+    memcpy(s->inverse, side, (size_t)channels * sizeof *side);
+    for (int part = 0; part < parts; part++) {
+        if (parts > 1)
+            assert_ok(call->fetch(call->fetch_context, part));
+        for (int64_t i = 0; i < some; i++)
+            for (int c = 0; c < channels; c++) {
+                const float x = call->x[0][i * channels + c];
+                const float u = call->normalised ? x : fmaf(side[c], x, side[channels + c]);
+                watch_norm_value(call, s, c, (double)u, (double)call->dy[(part * some + i) * channels + c]);
+            }
+    }
+    return inner[call->node->kind]->backward(call);
+}
+
+static comet_status watch_silu(const comet_op_call *call) {
+    int channels;
+    const int64_t rows = rows_of(call, call->node->output, &channels);
+    const int before = call->graph->values[call->node->input[0]].producer;
+    const comet_node *norm = &call->graph->nodes[before];
+    seen *s = saw_at(call);
+    for (int64_t i = 0; i < rows * channels; i++) {
+        const int c = (int)(i % channels);
+        const double y = (double)call->x[0][i], dz = (double)call->dy[i], step = 1e-4;
+        const double act[3] = {(y - step) / (1 + exp(step - y)), y / (1 + exp(-y)), (y + step) / (1 + exp(-y - step))};
+        const double slope = (act[2] - act[0]) / (2 * step), curve = (act[2] - 2 * act[1] + act[0]) / (step * step);
+        const double beta = norm->kind == COMET_OP_BATCH_NORM
+                                ? (double)comet_node_parameter(call->graph, norm, COMET_PARAMETER_BIAS)->value[c]
+                                : 0;
+        s->slope[c] += slope * slope;
+        s->curve[c] += dz * curve * dz * curve;
+        s->scale[c] += pow(dz * slope + dz * curve * (y - beta), 2);
+    }
+    return inner[call->node->kind]->backward(call);
+}
+
+static comet_status watch_scale(const comet_op_call *call) {
+    int channels;
+    const int64_t pixels = rows_of(call, call->node->output, &channels) / call->batch;
+    seen *s = saw_at(call);
+    for (int n = 0; n < call->batch; n++)
+        for (int c = 0; c < channels; c++) {
+            const double v = (double)call->x[1][n * channels + c];
+            double squares = 0;
+            for (int64_t p = 0; p < pixels; p++)
+                squares += pow((double)call->dy[(n * pixels + p) * channels + c], 2);
+            s->gain += v * v * (1 - v) * (1 - v) * squares / (call->batch * channels);
+            s->factor += v * v / (call->batch * channels);
+        }
+    return inner[call->node->kind]->backward(call);
+}
+
+static void watch_backend(comet_backend *b) {
+    static comet_op_kernel watchers[COMET_OP_KINDS];
+    comet_status (*const functions[COMET_OP_KINDS])(const comet_op_call *) = {[COMET_OP_CONV] = watch_layer,
+                                                                              [COMET_OP_LINEAR] = watch_layer,
+                                                                              [COMET_OP_BATCH_NORM] = watch_norm,
+                                                                              [COMET_OP_SILU] = watch_silu,
+                                                                              [COMET_OP_SCALE] = watch_scale};
+    for (int k = 0; k < COMET_OP_KINDS; k++) {
+        if (!functions[k])
+            continue;
+        inner[k] = b->kernels[k];
+        watchers[k] = *b->kernels[k];
+        watchers[k].backward = functions[k];
+        b->kernels[k] = &watchers[k];
+    }
+}
+
+/* ---- networks ---- */
+
+/* Convolutions with and without norms, a residual sum, strides; large enough for norms that come in parts. */
+static comet_graph *plain_network(void) {
+    comet_graph *g;
+    assert_ok(comet_graph_new(NULL, &g));
+    comet_value x = comet_graph_input(g, 12, 12, 3);
+    x = comet_graph_conv2d(g, "conv1", x, &(comet_conv2d){.out = 8, .kernel = 3, .padding = 1});
+    x = comet_graph_relu(g, comet_graph_batch_norm(g, "bn1", x));
+    comet_value y = comet_graph_conv2d(g, "conv2", x, &(comet_conv2d){.out = 8, .kernel = 3, .padding = 1});
+    y = comet_graph_relu(g, comet_graph_batch_norm(g, "bn2", y));
+    y = comet_graph_conv2d(g, "conv3", y, &(comet_conv2d){.out = 8, .kernel = 3, .padding = 1});
+    y = comet_graph_batch_norm(g, "bn3", y);
+    x = comet_graph_relu(g, comet_graph_add(g, x, y));
+    x = comet_graph_conv2d(g, "conv4", x, &(comet_conv2d){.out = 12, .kernel = 3, .stride = 2, .padding = 1});
+    x = comet_graph_relu(g, x);
+    x = comet_graph_flatten(g, comet_graph_adaptive_average_pool(g, x, 2, 2));
+    comet_graph_output(g, comet_graph_linear(g, "fc", x, 5, 1));
+    return g;
+}
+
+/* An inverted bottleneck with squeeze-excite. */
+static comet_graph *curved_network(void) {
+    comet_graph *g;
+    assert_ok(comet_graph_new(NULL, &g));
+    comet_value x = comet_graph_input(g, 12, 12, 3);
+    x = comet_graph_conv2d(g, "conv1", x, &(comet_conv2d){.out = 12, .kernel = 3, .padding = 1});
+    x = comet_graph_silu(g, comet_graph_batch_norm(g, "bn1", x));
+    x = comet_graph_conv2d(g, "conv2", x, &(comet_conv2d){.out = 12, .kernel = 3, .padding = 1, .groups = 12});
+    x = comet_graph_silu(g, comet_graph_batch_norm(g, "bn2", x));
+    comet_value s = comet_graph_adaptive_average_pool(g, x, 1, 1);
+    s = comet_graph_conv2d(g, "fc1", s, &(comet_conv2d){.out = 6, .kernel = 1, .bias = 1});
+    s = comet_graph_conv2d(g, "fc2", comet_graph_silu(g, s), &(comet_conv2d){.out = 12, .kernel = 1, .bias = 1});
+    x = comet_graph_scale_channels(g, x, comet_graph_sigmoid(g, s));
+    x = comet_graph_batch_norm(g, "bn3", comet_graph_conv2d(g, "conv3", x, &(comet_conv2d){.out = 10, .kernel = 1}));
+    x = comet_graph_flatten(g, comet_graph_adaptive_average_pool(g, x, 1, 1));
+    comet_graph_output(g, comet_graph_linear(g, "fc", x, 5, 1));
+    return g;
+}
+
+/* ---- what is stored by eb ---- */
+
+typedef struct wish {
+    const char *only; /* the layer that made it; NULL: all */
+    double bound;
+} wish;
+
+static void choose(void *context, comet_plan_entry *e) {
+    const wish *w = context;
+    if (e->op == COMET_OP_SCALE) {
+        e->form.form = COMET_FORM_RECOMPUTE;
+        e->form.always = 1;
+    }
+    if (e->op == COMET_OP_SCALE || e->op == COMET_OP_SIGMOID || (w->only && strcmp(w->only, e->name) != 0))
+        return;
+    comet_plan_choose_eb((void *)&w->bound, e);
+}
+
+static train_case case_of(comet_graph *g, int batch, wish *w) {
+    comet_plan_options options = {.batch = batch, .training = 1, .choose = choose, .context = w};
+    return case_new(g, batch, 2, &options);
+}
+
+/* A step with statistics. Momentum is of no interest: 1 everywhere. */
+static comet_collect_update collect_step(train_case *c, comet_collect **collect, int acgc) {
+    static double means[MOST_NODES];
+    static comet_optimiser optimiser;
+    assert_done(comet_collect_new(c->plan, acgc, NULL, collect, &c->message), c->message);
+    comet_collect_begin(*collect);
+    case_run(c, &(comet_step_options){.seed = 1, .step = 1, .collect = *collect});
+    for (int i = 0; i < MOST_NODES; i++)
+        means[i] = 1;
+    optimiser = comet_optimiser_default(COMET_SGD);
+    optimiser.momentum = 0;
+    return (comet_collect_update){&optimiser, 0, means, 1};
+}
+
+static int32_t tensor_named(const comet_collect *collect, const char *name) {
+    int32_t count;
+    const comet_control_tensor *tensors = comet_collect_tensors(collect, &count);
+    for (int32_t i = 0; i < count; i++)
+        if (strcmp(tensors[i].name, name) == 0)
+            return i;
+    fail_msg("no tensor %s", name);
+    return -1;
+}
+
+static int node_named(const comet_graph *g, const char *name) {
+    for (int i = 0; i < g->node_count; i++)
+        if (strcmp(g->nodes[i].name, name) == 0)
+            return i;
+    fail_msg("no node %s", name);
+    return -1;
+}
+
+/* The tensor's use of a kind that reaches a parameter; `tensor` NULL: of whichever has it. */
+typedef struct found {
+    int32_t tensor, use;
+} found;
+
+static found find_use(const comet_collect *collect, const comet_graph *g, const char *tensor, comet_use_kind kind,
+                      const char *parameter) {
+    int32_t count;
+    const comet_control_tensor *tensors = comet_collect_tensors(collect, &count);
+    for (int32_t t = 0; t < count; t++)
+        for (int32_t i = 0; i < tensors[t].use_count; i++)
+            if ((!tensor || strcmp(tensors[t].name, tensor) == 0) && tensors[t].uses[i].kind == kind &&
+                strcmp(g->parameters[tensors[t].uses[i].gradient].name, parameter) == 0)
+                return (found){t, i};
+    fail_msg("%s has no use %s of %s", tensor ? tensor : "nothing", comet_use_name(kind), parameter);
+    return (found){-1, -1};
+}
+
+static comet_use_stats use_of(comet_collect *collect, const comet_collect_update *update, const comet_graph *g,
+                              const char *tensor, comet_use_kind kind, const char *parameter) {
+    const found f = find_use(collect, g, tensor, kind, parameter);
+    const comet_control_observation *o = comet_collect_observation(collect, update, f.tensor);
+    assert_non_null(o);
+    return o->uses[f.use];
+}
+
+#define assert_near(a, b, relative)                                                                                    \
+    do {                                                                                                               \
+        const double near_a = (a), near_b = (b);                                                                       \
+        if (!(fabs(near_a - near_b) <= (relative)*fabs(near_b)))                                                       \
+            fail_msg("%s is %.9g, %s is %.9g", #a, near_a, #b, near_b);                                                \
+    } while (0)
+
+static double sum(const double *x, int count) {
+    double total = 0;
+    for (int i = 0; i < count; i++)
+        total += x[i];
+    return total;
+}
+
+/* ---- the list ---- */
+
+static void assert_uses(const comet_collect *collect, const char *tensor, int uses) {
+    int32_t count;
+    const comet_control_tensor *t = &comet_collect_tensors(collect, &count)[tensor_named(collect, tensor)];
+    if (t->use_count != uses)
+        fail_msg("%s has %d uses, not %d", tensor, (int)t->use_count, uses);
+}
+
+static void test_uses(void **state) {
+    (void)state;
+    wish w = {NULL, 0.1};
+    comet_collect *collect;
+    train_case c = case_of(plain_network(), 8, &w);
+    assert_done(comet_collect_new(c.plan, 0, NULL, &collect, &c.message), c.message);
+    assert_uses(collect, "input", 1); /* conv1 */
+    assert_uses(collect, "bn1", 3);   /* conv2, gamma, conv1's gradient */
+    assert_uses(collect, "bn2", 3);
+    assert_uses(collect, "bn3", 2); /* the sum needs nothing */
+    comet_collect_free(collect);
+    case_free(&c);
+    c = case_of(curved_network(), 8, &w);
+    assert_done(comet_collect_new(c.plan, 0, NULL, &collect, &c.message), c.message);
+    assert_uses(collect, "bn1", 4); /* conv2, gamma, conv1's gradient twice */
+    assert_uses(collect, "bn2", 5); /* conv3 through the factors, gamma, conv2's gradient twice, fc2's */
+    assert_uses(collect, "fc1", 1); /* its own gradient, through the SiLU */
+    comet_collect_free(collect);
+    case_free(&c);
+}
+
+/* A tensor whose bound was given is nobody's to set. */
+static void fix(void *context, comet_plan_entry *e) {
+    choose(context, e);
+    e->form.fixed = strcmp(e->name, "bn2") == 0;
+}
+
+static void test_fixed(void **state) {
+    (void)state;
+    wish w = {NULL, 0.1};
+    comet_plan_options options = {.batch = 8, .training = 1, .choose = fix, .context = &w};
+    train_case c = case_new(plain_network(), 8, 2, &options);
+    comet_collect *collect;
+    int32_t count;
+    assert_done(comet_collect_new(c.plan, 0, NULL, &collect, &c.message), c.message);
+    const comet_control_tensor *tensors = comet_collect_tensors(collect, &count);
+    for (int32_t i = 0; i < count; i++)
+        assert_string_not_equal(tensors[i].name, "bn2");
+    comet_collect_free(collect);
+    case_free(&c);
+}
+
+/* ---- statistics ---- */
+
+static void check_plain(train_case *c, comet_collect *collect, const comet_collect_update *u) {
+    const comet_graph *g = c->graph;
+    const seen *conv2 = &saw[node_named(g, "conv2")], *bn1 = &saw[node_named(g, "bn1")],
+               *conv1 = &saw[node_named(g, "conv1")], *fc = &saw[node_named(g, "fc")];
+    const float *gamma = g->parameters[g->nodes[node_named(g, "bn1")].parameter[COMET_PARAMETER_WEIGHT]].value;
+    const double m = 144.0 * c->batch;
+    comet_use_stats s = use_of(collect, u, g, "bn1", COMET_USE_CONV_WEIGHTS, "conv2.weight");
+    double derivative = 0, gain = 0;
+    for (int k = 0; k < 8; k++) {
+        const double a = (double)gamma[k], scale = a * (double)bn1->inverse[k], m1 = bn1->product[k] / m;
+        derivative += a * a * bn1->on[k] / m / 8;
+        gain += scale * scale * (m1 * m1 + bn1->g_squares[k] / m / 27) / 8;
+    }
+    assert_near(s.gradient_squares, conv2->dy_squares / 8, 1e-9);
+    assert_near(s.derivative_squares, derivative, 1e-3);
+    assert_near(s.gradient_mean, conv2->dy_sizes / 8 / m, 1e-9);
+    assert_near(s.positions, m, 0);
+    assert_near(s.momentum, 1, 0);
+    s = use_of(collect, u, g, "bn1", COMET_USE_NORM_SCALE, "bn1.weight");
+    assert_near(s.derivative_squares, 1, 0);
+    assert_near(s.gradient_squares, sum(bn1->g_squares, 8) / 8, 1e-4);
+    s = use_of(collect, u, g, "bn1", COMET_USE_NORM_INPUT, "conv1.weight");
+    assert_near(s.error_gain, gain, 1e-4);
+    assert_near(s.input_squares, conv1->x_squares, 1e-9);
+    s = use_of(collect, u, g, NULL, COMET_USE_LINEAR_WEIGHTS, "fc.weight");
+    assert_near(s.gradient_squares, fc->dy_squares / 5, 1e-9);
+}
+
+static void check_curved(train_case *c, comet_collect *collect, const comet_collect_update *u) {
+    const comet_graph *g = c->graph;
+    const int bn = node_named(g, "bn2");
+    int silu = bn + 1, scale = bn;
+    while (g->nodes[scale].kind != COMET_OP_SCALE)
+        scale++;
+    assert_int_equal(g->nodes[silu].kind, COMET_OP_SILU);
+    const seen *curve = &saw[silu], *norm = &saw[bn], *factors = &saw[scale], *conv2 = &saw[node_named(g, "conv2")];
+    const float *gamma = g->parameters[g->nodes[bn].parameter[COMET_PARAMETER_WEIGHT]].value;
+    const double m = 144.0 * c->batch;
+    double derivative = 0, gain = 0;
+    for (int k = 0; k < 12; k++) {
+        const double a = (double)gamma[k];
+        derivative += a * a * curve->slope[k] / m / 12;
+        gain += pow(a * a * (double)norm->inverse[k], 2) * curve->curve[k] / m / 12;
+    }
+    comet_use_stats s = use_of(collect, u, g, "bn2", COMET_USE_CONV_WEIGHTS, "conv3.weight");
+    assert_near(s.derivative_squares, derivative * factors->factor, 1e-3);
+    assert_near(s.gradient_squares, saw[node_named(g, "conv3")].dy_squares / 10, 1e-9);
+    s = use_of(collect, u, g, "bn2", COMET_USE_NORM_SCALE, "bn2.weight");
+    assert_near(s.gradient_squares, sum(curve->scale, 12) / 12, 1e-3);
+    s = use_of(collect, u, g, "bn2", COMET_USE_CURVE_INPUT, "conv2.weight");
+    assert_near(s.error_gain, gain, 1e-3);
+    assert_near(s.input_squares, conv2->x_variances, 1e-6);
+    s = use_of(collect, u, g, "bn2", COMET_USE_CHANNEL_SCALE, "fc2.weight");
+    assert_near(s.error_gain, derivative * factors->gain, 1e-3);
+    assert_near(s.input_squares, saw[node_named(g, "fc2")].x_squares, 1e-9);
+    s = use_of(collect, u, g, "fc1", COMET_USE_CURVE_INPUT, "fc1.weight");
+    assert_near(s.error_gain, sum(saw[node_named(g, "fc1") + 1].curve, 6) / 6 / c->batch, 1e-3);
+}
+
+static void test_statistics(void **state) {
+    (void)state;
+    comet_graph *(*const networks[])(void) = {plain_network, curved_network};
+    void (*const checks[])(train_case *, comet_collect *, const comet_collect_update *) = {check_plain, check_curved};
+    for (int n = 0; n < 2; n++)
+        for (int batch = 6; batch <= 8; batch += 2) { /* of 8 large norms come in parts */
+            wish w = {NULL, 0.05};
+            comet_collect *collect;
+            train_case c = case_of(networks[n](), batch, &w);
+            watch_backend(c.backend);
+            memset(saw, 0, sizeof saw);
+            const comet_collect_update update = collect_step(&c, &collect, 0);
+            checks[n](&c, collect, &update);
+            comet_collect_free(collect);
+            case_free(&c);
+        }
+}
+
+/* Sums of several batches add up, means do not; a batch that failed does not count. */
+static void test_batches(void **state) {
+    (void)state;
+    wish w = {NULL, 0.05};
+    comet_collect *collect;
+    train_case c = case_of(plain_network(), 8, &w);
+    const comet_collect_update update = collect_step(&c, &collect, 0);
+    const comet_use_stats once = use_of(collect, &update, c.graph, "bn1", COMET_USE_CONV_WEIGHTS, "conv2.weight");
+    const comet_use_stats input = use_of(collect, &update, c.graph, "bn1", COMET_USE_NORM_INPUT, "conv1.weight");
+    const comet_control_observation o = *comet_collect_observation(collect, &update, tensor_named(collect, "bn1"));
+    const comet_control_size size = o.sizes[0];
+    comet_collect_batch_begin(collect);
+    comet_collect_saved(collect, comet_plan_get_entry(c.plan, 0), &(comet_codec_result){.stats = {.count = 1}});
+    case_run(&c, &(comet_step_options){.seed = 1, .step = 1, .collect = collect});
+    comet_use_stats twice = use_of(collect, &update, c.graph, "bn1", COMET_USE_CONV_WEIGHTS, "conv2.weight");
+    assert_near(twice.gradient_squares, 2 * once.gradient_squares, 1e-12);
+    assert_near(twice.positions, 2 * once.positions, 0);
+    assert_near(twice.derivative_squares, once.derivative_squares, 1e-12);
+    twice = use_of(collect, &update, c.graph, "bn1", COMET_USE_NORM_INPUT, "conv1.weight");
+    assert_near(twice.error_gain, input.error_gain, 1e-12);
+    assert_near(twice.input_squares, 2 * input.input_squares, 1e-12);
+    const comet_control_observation *after = comet_collect_observation(collect, &update, tensor_named(collect, "bn1"));
+    assert_near(after->rms, o.rms, 1e-12);
+    assert_near(after->sizes[0].bytes, size.bytes, 1e-12);
+    assert_near(after->sizes[0].bound, size.bound, 1e-12);
+    comet_collect_begin(collect);
+    assert_null(comet_collect_observation(collect, &update, tensor_named(collect, "bn1")));
+    comet_collect_free(collect);
+    case_free(&c);
+}
+
+static double squares(const float *x, int64_t count) {
+    double total = 0;
+    for (int64_t i = 0; i < count; i++)
+        total += (double)x[i] * (double)x[i];
+    return total;
+}
+
+static void test_acgc(void **state) {
+    (void)state;
+    wish w = {NULL, 0.05};
+    comet_collect *collect;
+    train_case c = case_of(plain_network(), 8, &w);
+    watch_backend(c.backend);
+    memset(saw, 0, sizeof saw);
+    const comet_collect_update update = collect_step(&c, &collect, 1);
+    const comet_graph *g = c.graph;
+    const seen *bn = &saw[node_named(g, "bn2")], *conv4 = &saw[node_named(g, "conv4")],
+               *conv2 = &saw[node_named(g, "conv2")];
+    const comet_parameter *weight = comet_graph_parameter_named(c.graph, "conv4.weight");
+    const float *gamma = comet_graph_parameter_named(c.graph, "bn2.weight")->value;
+    const double values = 144.0 * 8 * 8, m = 144.0 * 8;
+    comet_use_stats s = use_of(collect, &update, g, NULL, COMET_USE_CONV_WEIGHTS, "conv4.weight");
+    assert_near(s.acgc, squares(weight->gradient, weight->count) / (2 * values * 9 / 4 * conv4->dy_squares), 1e-6);
+    double least = INFINITY;
+    for (int k = 0; k < 8; k++) {
+        const double s2 = pow((double)bn->inverse[k], 2), a = (double)gamma[k];
+        const double worst =
+            s2 * pow(bn->on[k] * bn->greatest_g[k], 2) * pow(bn->greatest_u[k] / (double)bn->inverse[k] / 2, 2);
+        least = fmin(least, conv2->dy_squares * m / (8 * a * a * s2 * s2 * (worst + pow(bn->product[k], 2))) * s2);
+    }
+    s = use_of(collect, &update, g, "bn2", COMET_USE_NORM_INPUT, "conv2.weight");
+    assert_near(s.acgc, least, 1e-3);
+    comet_collect_free(collect);
+    case_free(&c);
+}
+
+/* ---- what it costs ---- */
+
+static void test_cost(void **state) {
+    (void)state;
+    wish w = {NULL, 0.1};
+    comet_collect *collect;
+    train_case c = case_of(plain_network(), 8, &w);
+    uint64_t values = 0;
+    for (int v = 0; v < c.graph->value_count; v++)
+        values += (uint64_t)comet_shape_count(c.graph->values[v].shape) * 8;
+    (void)collect_step(&c, &collect, 0);
+    const uint64_t read = comet_collect_read_bytes(collect);
+    assert_true(read > 0);
+    assert_in_range(read, 1, 3 * values * sizeof(float) / 2); /* each value once, some twice */
+    case_run(&c, NULL);
+    assert_int_equal(comet_collect_read_bytes(collect), read); /* a step that is not asked reads nothing */
+    comet_collect_free(collect);
+    case_free(&c);
+}
+
+/* ---- predicted and measured ---- */
+
+typedef struct prediction {
+    const char *tensor, *parameter;
+    double low, high;
+} prediction;
+
+static float *gradient_copy(const comet_parameter *p) {
+    float *copy = malloc((size_t)p->count * sizeof *copy);
+    memcpy(copy, p->gradient, (size_t)p->count * sizeof *copy);
+    return copy;
+}
+
+static void store_only(train_case *c, wish *w) {
+    comet_step_free(c->step);
+    comet_plan_free(c->plan);
+    comet_plan_options options = {.batch = c->batch, .training = 1, .choose = choose, .context = w};
+    case_plan(c, &options);
+}
+
+/* Of the one tensor there is: the uses that reach a parameter are taken as independent. */
+static double predicted_variance(comet_collect *collect, const comet_collect_update *update, const comet_graph *g,
+                                 const char *parameter) {
+    int32_t count;
+    const comet_control_tensor *tensor = comet_collect_tensors(collect, &count);
+    const comet_control_observation *o = comet_collect_observation(collect, update, 0);
+    double variance = 0;
+    assert_int_equal(count, 1);
+    assert_non_null(o);
+    for (int32_t i = 0; i < tensor->use_count; i++)
+        if (strcmp(g->parameters[tensor->uses[i].gradient].name, parameter) == 0)
+            variance += pow(comet_error_sigma(comet_error_sensitivity(tensor->uses[i].kind, &o->uses[i]), NULL,
+                                              o->sizes[0].bound, o->rms),
+                            2);
+    assert_true(variance > 0);
+    return variance;
+}
+
+/* (measured / predicted sigma)^2 at one bound: `exact` is the gradient with everything as it is. */
+static double square_ratio(train_case *c, const prediction *p, const float *exact, double error_rel) {
+    const comet_parameter *parameter = comet_graph_parameter_named(c->graph, p->parameter);
+    wish one = {p->tensor, error_rel};
+    comet_collect *collect;
+    store_only(c, &one);
+    const comet_collect_update update = collect_step(c, &collect, 0);
+    double off = 0;
+    for (int64_t i = 0; i < parameter->count; i++)
+        off += pow((double)parameter->gradient[i] - (double)exact[i], 2) / (double)parameter->count;
+    const double variance = predicted_variance(collect, &update, c->graph, p->parameter);
+    comet_collect_free(collect);
+    return off / variance;
+}
+
+/* One tensor compressed, all others as they are. Few values have few errors: a mean over bounds around 0.1, whose errors have nothing in common. */
+static double ratio_of(comet_graph *g, const prediction *p) {
+    enum { BOUNDS = 8 };
+    wish none = {"nothing", 0};
+    train_case c = case_of(g, 32, &none);
+    double squares_sum = 0;
+    case_run(&c, NULL);
+    float *exact = gradient_copy(comet_graph_parameter_named(c.graph, p->parameter));
+    for (int i = 0; i < BOUNDS; i++)
+        squares_sum += square_ratio(&c, p, exact, 0.086 + 0.004 * i);
+    free(exact);
+    case_free(&c);
+    return 1 / sqrt(squares_sum / BOUNDS);
+}
+
+static void check_predictions(comet_graph *(*network)(void), const prediction *p, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const double ratio = ratio_of(network(), &p[i]);
+        print_message("%s in the gradient of %s: predicted / measured sigma %.3f\n", p[i].tensor, p[i].parameter,
+                      ratio);
+        if (!(ratio > p[i].low && ratio < p[i].high))
+            fail_msg("%s in the gradient of %s: %.3f", p[i].tensor, p[i].parameter, ratio);
+    }
+}
+
+static void test_predicted(void **state) {
+    (void)state;
+    const prediction plain[] = {{"bn1", "conv2.weight", 0.7, 1.4}, {"bn2", "conv3.weight", 0.7, 1.4},
+                                {"bn1", "bn1.weight", 0.7, 1.4},   {"bn2", "bn2.weight", 0.7, 1.4},
+                                {"bn3", "conv3.weight", 0.6, 1.6}, {"bn2", "conv2.weight", 0.6, 1.6}};
+    const prediction curved[] = {{"bn1", "conv2.weight", 0.7, 1.4}, {"bn2", "conv3.weight", 0.7, 1.4},
+                                 {"bn1", "bn1.weight", 0.7, 1.4},   {"bn1", "conv1.weight", 0.6, 1.6},
+                                 {"bn2", "fc2.weight", 0.6, 1.6},   {"fc1", "fc1.weight", 0.6, 1.6}};
+    check_predictions(plain_network, plain, sizeof plain / sizeof *plain);
+    check_predictions(curved_network, curved, sizeof curved / sizeof *curved);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_uses),      cmocka_unit_test(test_fixed), cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_batches),   cmocka_unit_test(test_acgc),  cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_predicted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
