@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A trainer whose bounds a controller sets: decisions, steps that are not finite, jumps, checkpoints, budgets. */
+#include "test_train_trainer.h"
+
+#include "train/control_text.h"
+#include "train/trainer_impl.h"
+
+enum { MOST_EVENTS = 4000 };
+
+typedef struct diary {
+    comet_control_event events[MOST_EVENTS];
+    int count;
+} diary;
+
+static diary notes;
+
+static void note_event(void *context, const comet_control_event *event) {
+    diary *d = context;
+    assert_true(d->count < MOST_EVENTS);
+    d->events[d->count++] = *event;
+}
+
+static int count_of(comet_control_cause cause) {
+    int count = 0;
+    for (int i = 0; i < notes.count; i++)
+        count += notes.events[i].cause == cause;
+    return count;
+}
+
+static comet_trainer_options controlled(const char *model, const char *control) {
+    comet_trainer_options o = options_for(model, "eb");
+    notes.count = 0;
+    o.control = control;
+    o.control_log = note_event;
+    o.control_context = &notes;
+    return o;
+}
+
+/* ---- texts ---- */
+
+static void test_texts(void **state) {
+    (void)state;
+    const comet_control_methods *methods;
+    comet_control_options o = COMET_CONTROL_OPTIONS_INIT;
+    comet_message message;
+    assert_done(comet_control_read("comet:paper:c=0.25:warmup=7:ceiling=0.5", &methods, &o, &message), message);
+    assert_ptr_equal(methods, comet_control_find("comet:paper"));
+    assert_true(o.calibration == 0.25 && o.warmup == 7 && o.ceiling == 0.5);
+    assert_done(comet_control_read("fixed:0.125", &methods, &o, &message), message);
+    assert_true(o.fixed_bound == 0.125 && o.fixed_kind == COMET_BOUND_RELATIVE);
+    assert_done(comet_control_read("fixed:absolute=0.5", &methods, &o, &message), message);
+    assert_true(o.fixed_bound == 0.5 && o.fixed_kind == COMET_BOUND_ABSOLUTE);
+    const char *const wrong[] = {"",           "comets",      "comet:",      "comet:c",      "comet:c=",
+                                 "comet:c=x",  "comet:0.1",   "comet:c=0",   "comet:d=1",    "comet:warmup=1.5",
+                                 "comet:c=1,", "budget:e=-1", "comet:c=nan", "comet:c=0.1:", "comet:every=0"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        o = (comet_control_options)COMET_CONTROL_OPTIONS_INIT;
+        message.text[0] = 0;
+        if (comet_control_read(wrong[i], &methods, &o, &message) != COMET_ERROR_ARGUMENT || !message.text[0])
+            fail_msg("'%s' is not refused", wrong[i]);
+    }
+    assert_true(comet_control_is_named("budget:bytes=1") && !comet_control_is_named("eb"));
+}
+
+/* ---- decisions ---- */
+
+static void test_decides(void **state) {
+    (void)state;
+    const char *const names[] = {"comet:warmup=4:every=2", "comet:paper:warmup=4:every=2", "acgc:warmup=4:every=2",
+                                 "budget:warmup=4:every=2", "fixed:0.2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const comet_trainer_options o = controlled("resnet8", names[i]);
+        comet_trainer *t = trainer_of(&o);
+        comet_trainer_result r = {0};
+        double first = train(t, 0, 0.05).loss;
+        for (uint64_t step = 1; step < 12; step++)
+            r = train(t, step, 0.05);
+        assert_true(r.loss < first);
+        assert_true(r.saved_stored_bytes * 4 < r.saved_raw_bytes);
+        if (i < 4)
+            assert_true(count_of(COMET_CAUSE_FIRST) > 0);
+        else
+            assert_int_equal(count_of(COMET_CAUSE_START), notes.count);
+        assert_int_equal(count_of(COMET_CAUSE_IGNORED), 0);
+        comet_trainer_free(t);
+    }
+}
+
+/* The bound that is in force is the one with which tensors are stored; a bound that was given stays. */
+static void test_bounds(void **state) {
+    (void)state;
+    comet_trainer_options o = controlled("resnet8", "comet:warmup=2:every=1");
+    o.forms = "layer2.*=eb:0.05";
+    comet_trainer *t = trainer_of(&o);
+    for (uint64_t step = 0; step < 8; step++)
+        train(t, step, 0.05);
+    int given = 0, set = 0;
+    comet_trainer_control_bounds(t);
+    for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
+        const comet_plan_entry *e = comet_plan_get_entry(t->parts.plan, i);
+        if (e->form.form != COMET_FORM_CODEC)
+            continue;
+        if (strncmp(e->name, "layer2.", 7) == 0) {
+            assert_true(e->form.codec.bound_kind == COMET_BOUND_RELATIVE && e->form.codec.bound == 0.05);
+            given++;
+        } else {
+            assert_int_equal(e->form.codec.bound_kind, COMET_BOUND_ABSOLUTE);
+            set++;
+        }
+    }
+    assert_true(given > 0 && set > 0);
+    comet_trainer_free(t);
+}
+
+static void test_efficientnet(void **state) {
+    (void)state;
+    comet_trainer_options o = controlled("efficientnet_b0", "comet:warmup=1:every=1");
+    o.optimiser = comet_optimiser_default(COMET_ADAMW);
+    comet_trainer *t = trainer_of(&o);
+    for (uint64_t step = 0; step < 3; step++)
+        train(t, step, 0.001);
+    assert_true(count_of(COMET_CAUSE_FIRST) > 0);
+    assert_int_equal(count_of(COMET_CAUSE_IGNORED), 0);
+    comet_trainer_free(t);
+}
+
+static void test_nothing_to_control(void **state) {
+    (void)state;
+    const char *const codecs[] = {"none", "eb:0.1", "pool:2"};
+    for (int i = 0; i < 3; i++) {
+        comet_trainer_options o = controlled("resnet8", "comet");
+        comet_trainer *t = NULL;
+        comet_message message;
+        o.codec = codecs[i];
+        assert_int_equal(comet_trainer_new(&o, NULL, &t, &message), COMET_ERROR_ARGUMENT);
+        assert_non_null(strstr(message.text, "nothing to do"));
+    }
+}
+
+/* ---- safety ---- */
+
+/* All that a step may change. */
+typedef struct snapshot {
+    uint64_t parameters;
+    float *state;
+    size_t bytes;
+    int64_t updates;
+} snapshot;
+
+static snapshot take_snapshot(comet_trainer *t) {
+    snapshot s = {.parameters = digest(t), .bytes = t->state_bytes, .updates = t->updates};
+    s.state = malloc(s.bytes);
+    memcpy(s.state, t->state, s.bytes);
+    return s;
+}
+
+static void assert_unchanged(comet_trainer *t, snapshot *before) {
+    assert_true(digest(t) == before->parameters);
+    assert_memory_equal(t->state, before->state, before->bytes);
+    assert_int_equal(t->updates, before->updates);
+    free(before->state);
+}
+
+/* A batch whose pixels become NaN on the way to the first layer: a batch norm's grid refuses them. */
+static comet_trainer_result train_broken(comet_trainer *t, uint64_t seed) {
+    const comet_normalisation right = t->options.normalisation;
+    t->options.normalisation.mean[0] = NAN;
+    const comet_trainer_result r = train(t, seed, 0.05);
+    t->options.normalisation = right;
+    return r;
+}
+
+/* One with labels of NaN: forward is fine, loss and gradients are not. */
+static comet_trainer_result train_lost(comet_trainer *t, uint64_t seed) {
+    t->options.smoothing = NAN;
+    const comet_trainer_result r = train(t, seed, 0.05);
+    t->options.smoothing = 0;
+    return r;
+}
+
+static void test_not_finite(void **state) {
+    (void)state;
+    comet_trainer_result (*const breaks[])(comet_trainer *, uint64_t) = {train_broken, train_lost};
+    for (int m = 0; m < 2; m++) {
+        const comet_trainer_options o = controlled("resnet8", "comet:warmup=2:every=1");
+        comet_trainer *t = trainer_of(&o);
+        for (uint64_t step = 0; step < 4; step++)
+            assert_true(train(t, step, 0.05).updated);
+        snapshot before = take_snapshot(t);
+        const double bound = comet_control_bound(t->control, 0).value;
+        const comet_trainer_result r = breaks[m](t, 4);
+        assert_true(r.skipped && !r.updated && !isfinite(r.loss));
+        assert_unchanged(t, &before);
+        assert_int_equal(count_of(COMET_CAUSE_NONFINITE), 1);
+        assert_true(comet_control_bound(t->control, 0).value < bound);
+        const comet_trainer_result after = train(t, 5, 0.05);
+        assert_true(after.updated && isfinite(after.loss));
+        assert_true(isfinite(evaluate(t, BATCH)));
+        comet_trainer_free(t);
+    }
+}
+
+/* Gradients alone: the loss is fine. */
+static void test_gradients_not_finite(void **state) {
+    (void)state;
+    const comet_trainer_options o = controlled("resnet8", "comet");
+    comet_trainer *t = trainer_of(&o);
+    train(t, 0, 0.05);
+    comet_parameter *p = comet_graph_parameter(t->parts.graph, 0);
+    int go_on;
+    comet_message message;
+    const float before = p->gradient[p->count - 1];
+    p->gradient[p->count - 1] = INFINITY;
+    assert_done(comet_trainer_control_judge(t, &go_on, &message), message);
+    assert_int_equal(go_on, 0);
+    p->gradient[p->count - 1] = before;
+    assert_done(comet_trainer_control_judge(t, &go_on, &message), message);
+    assert_int_equal(go_on, 1);
+    comet_trainer_free(t);
+}
+
+/* One bad batch of an update: the whole of it does not happen. */
+static void test_accumulated(void **state) {
+    (void)state;
+    for (int bad = 0; bad < 3; bad++) {
+        comet_trainer_options o = controlled("resnet8", "comet:warmup=1:every=1");
+        o.accumulate = 3;
+        comet_trainer *t = trainer_of(&o);
+        for (uint64_t step = 0; step < 6; step++)
+            assert_int_equal(train(t, step, 0.05).updated, step % 3 == 2);
+        snapshot before = take_snapshot(t);
+        for (int i = 0; i < 3; i++) {
+            const comet_trainer_result r = i == bad ? train_broken(t, 9) : train(t, (uint64_t)i, 0.05);
+            assert_int_equal(r.skipped, i == 2);
+            assert_false(r.updated);
+        }
+        assert_unchanged(t, &before);
+        for (uint64_t step = 0; step < 3; step++)
+            assert_int_equal(train(t, step, 0.05).updated, step == 2);
+        comet_trainer_free(t);
+    }
+}
+
+static void test_stops(void **state) {
+    (void)state;
+    const comet_trainer_options o = controlled("resnet8", "comet:most-skips=3");
+    comet_trainer *t = trainer_of(&o);
+    batch b = make_batch(1);
+    comet_trainer_result r;
+    comet_message message;
+    t->options.normalisation.mean[0] = NAN;
+    for (int i = 0; i < 2; i++)
+        assert_done(comet_trainer_train(t, b.pixels, b.labels, 0.05, 0, &r, &message), message);
+    assert_int_equal(comet_trainer_train(t, b.pixels, b.labels, 0.05, 0, &r, &message), COMET_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(message.text, "learning rate"));
+    comet_trainer_free(t);
+}
+
+/* The mean loss of the last ten of 90 steps, with a rate that is far too high for three of them. */
+static double loss_after_jump(const comet_trainer_options *o) {
+    comet_trainer *t = trainer_of(o);
+    comet_mean loss = {0};
+    for (uint64_t step = 0; step < 90; step++) {
+        const comet_trainer_result r = train(t, step, step >= 30 && step < 33 ? 4 : 0.05);
+        assert_true(isfinite(r.loss));
+        if (step >= 80)
+            comet_mean_add(&loss, r.loss, 1);
+    }
+    comet_trainer_free(t);
+    return comet_mean_value(&loss);
+}
+
+/* Bounds tighten, recover, and training comes back as it does without compression. */
+static void test_rate_jump(void **state) {
+    (void)state;
+    const comet_trainer_options o = controlled("resnet8", "comet:warmup=5:every=5:recover=20"),
+                                none = options_for("resnet8", "none");
+    const double with = loss_after_jump(&o), without = loss_after_jump(&none);
+    assert_true(count_of(COMET_CAUSE_SPIKE) > 0);
+    assert_true(count_of(COMET_CAUSE_RECOVERY) > 0);
+    print_message("loss after the jump: %.3f, uncompressed %.3f\n", with, without);
+    assert_true(with < 0.5 && with < without + 0.3);
+}
+
+/* ---- checkpoints ---- */
+
+static void copy_trainer(comet_trainer *from, comet_trainer *to) {
+    comet_message message;
+    for (int i = 0; i < comet_graph_parameters(from->parts.graph); i++) {
+        const comet_parameter *p = comet_graph_parameter(from->parts.graph, i);
+        memcpy(comet_graph_parameter(to->parts.graph, i)->value, p->value, (size_t)p->count * sizeof(float));
+    }
+    memcpy(to->state, from->state, from->state_bytes);
+    *comet_trainer_batches(to) = *comet_trainer_batches(from);
+    const size_t bytes = comet_trainer_control_bytes(from);
+    void *blob = malloc(bytes);
+    assert_done(comet_trainer_get_control(from, blob, bytes, &message), message);
+    assert_int_equal(comet_trainer_set_control(to, blob, bytes - 1, &message) == COMET_OK, 0);
+    assert_done(comet_trainer_set_control(to, blob, bytes, &message), message);
+    free(blob);
+}
+
+/* With a skipped step before it: updates and iterations are not the same number then. */
+static void test_goes_on(void **state) {
+    (void)state;
+    comet_trainer_options o = controlled("resnet8", "comet:warmup=3:every=2");
+    o.optimiser = comet_optimiser_default(COMET_ADAMW);
+    comet_trainer *a = trainer_of(&o), *b = trainer_of(&o);
+    for (uint64_t step = 0; step < 7; step++)
+        train(a, step, 0.001);
+    train_broken(a, 7);
+    copy_trainer(a, b);
+    assert_int_equal(*comet_trainer_updates(b), 7);
+    for (uint64_t step = 8; step < 16; step++) {
+        notes.count = 0;
+        const comet_trainer_result from_a = train(a, step, 0.001);
+        static diary of_a;
+        of_a = notes;
+        notes.count = 0;
+        const comet_trainer_result from_b = train(b, step, 0.001);
+        assert_true(from_a.loss == from_b.loss && from_a.saved_stored_bytes == from_b.saved_stored_bytes);
+        assert_int_equal(of_a.count, notes.count);
+        for (int i = 0; i < notes.count; i++)
+            assert_true(notes.events[i].after.value == of_a.events[i].after.value);
+    }
+    assert_true(digest(a) == digest(b));
+    comet_trainer_free(a);
+    comet_trainer_free(b);
+}
+
+/* ---- memory ---- */
+
+/* Within the least budget there is: bounds are the controller's all the same, what does not fit is computed again. */
+static void test_budget(void **state) {
+    (void)state;
+    comet_trainer_options o = controlled("resnet8", "comet:warmup=2:every=1");
+    o.spill_directory = NULL;
+    comet_fit fit;
+    comet_message message;
+    assert_done(comet_trainer_fit(&o, NULL, &fit, NULL, NULL, NULL, &message), message);
+    o.memory_bytes = fit.least_bytes + fit.least_bytes / 50;
+    comet_trainer *t = trainer_of(&o);
+    for (uint64_t step = 0; step < 8; step++)
+        assert_true(isfinite(train(t, step, 0.05).loss));
+    assert_true(count_of(COMET_CAUSE_FIRST) > 0);
+    assert_true(comet_trainer_get_bytes(t).allocated_peak_bytes <= o.memory_bytes);
+    comet_trainer_free(t);
+}
+
+/* Every allocation fails once: an error, and nothing is left. */
+static void test_no_memory(void **state) {
+    (void)state;
+    const comet_trainer_options o = controlled("resnet8", "comet:warmup=0:every=1");
+    for (long at = 1;; at++) {
+        counting_allocator counting;
+        comet_trainer *t = NULL;
+        comet_message message;
+        counting_allocator_init(&counting);
+        counting.fail_at = at;
+        comet_status status = comet_trainer_new(&o, &counting.allocator, &t, &message);
+        const int was_last = counting.calls < at;
+        counting.fail_at = 0;
+        if (status == COMET_OK && was_last)
+            train(t, 1, 0.05);
+        if (status == COMET_OK)
+            comet_trainer_free(t);
+        else
+            assert_int_equal(status, COMET_ERROR_MEMORY);
+        assert_int_equal(counting.live_blocks, 0);
+        assert_int_equal(counting.wrong_sizes, 0);
+        if (was_last) {
+            assert_int_equal(status, COMET_OK);
+            return;
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_decides),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_efficientnet),
+        cmocka_unit_test(test_nothing_to_control),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_gradients_not_finite),
+        cmocka_unit_test(test_accumulated),
+        cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_rate_jump),
+        cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
