@@ -10,8 +10,7 @@
 #include "message.h"
 #include "openmp.h"
 #include "options.h"
-#include "train/forms.h"
-#include "train_options.h"
+#include "train_control.h"
 
 static const char help_begin[] =
     "Usage: comet compare --model NAME [--data SET] [--variants LIST] [OPTION...]\n"
@@ -22,7 +21,9 @@ static const char help_begin[] =
     "if\n"
     "one fails the others go on.\n"
     "\n"
-    "  --variants LIST       forms as 'comet train --codec' takes them (none,eb)\n"
+    "  --variants LIST       forms as 'comet train --codec' takes them, and controllers as --control does: comet, "
+    "acgc,\n"
+    "                        budget, comet:c=0.3 are eb under them (none,eb)\n"
     "  --seeds N             runs of each variant (1); from 2 on the difference from the first variant has an "
     "interval\n"
     "  --memory SIZE         each variant runs at the largest batch that fits, up to --batch (1024), with nothing "
@@ -76,16 +77,12 @@ static int read_request(request *r, int argc, char **argv) {
 }
 
 static int check_variants(const compare_plan *plan) {
-    for (int i = 0; i < plan->variants.count; i++) {
-        comet_forms *forms = NULL;
-        comet_message message;
-        comet_status status = comet_forms_new(plan->variants.items[i], plan->run.trainer.error_rel,
-                                              plan->run.trainer.forms, NULL, &forms, &message);
-        comet_forms_free(forms);
-        if (status != COMET_OK)
-            return train_fail(status, &message);
+    int answer = DONE;
+    for (int i = 0; i < plan->variants.count && answer == DONE; i++) {
+        comet_trainer_options unused = plan->run.trainer;
+        answer = train_control_read(&plan->texts, plan->variants.items[i], 1, &unused);
     }
-    return DONE;
+    return answer;
 }
 
 static int make_plan(const request *r, compare_plan *plan, comet_dataset **data) {
@@ -96,6 +93,7 @@ static int make_plan(const request *r, compare_plan *plan, comet_dataset **data)
         answer = parse_integer("--seeds", r->seeds, 1, 1000, &seeds);
     plan->seeds = (int)seeds;
     plan->quiet = r->quiet;
+    plan->texts = r->texts;
     if (answer == DONE)
         answer = train_options_read(&r->texts, &plan->run);
     if (!r->texts.spill)

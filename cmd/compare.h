@@ -5,9 +5,11 @@
 
 #include "parse.h"
 #include "record.h"
+#include "train_options.h"
 
 typedef struct compare_plan {
-    comet_run_options run; /* of every run; codec, seed and perhaps batch differ */
+    comet_run_options run; /* of every run; codec, controller, seed and perhaps batch differ */
+    train_texts texts;     /* what was asked for */
     text_list variants;
     int seeds;   /* run.trainer.seed and those behind it */
     int largest; /* 1: each variant at the largest batch that fits run.trainer.memory_bytes, up to the batch given */

@@ -12,6 +12,7 @@
 #include "compare.h"
 #include "message.h"
 #include "stop.h"
+#include "train_control.h"
 #include "train_progress.h"
 
 /* ---- in the child ---- */
@@ -33,6 +34,10 @@ typedef struct place {
     double start; /* of the first */
 } place;
 
+static const char *variant_of(const compare_plan *plan, const place *at) {
+    return plan->variants.items[at->index / plan->seeds];
+}
+
 static comet_status find_batch(const compare_plan *plan, comet_run_options *run, comet_message *message) {
     if (!plan->largest)
         return COMET_OK;
@@ -41,13 +46,14 @@ static comet_status find_batch(const compare_plan *plan, comet_run_options *run,
 
 /* The whole life of the child. */
 static void run_here(const compare_plan *plan, comet_run_options *run, const place *at, int file) {
+    const char *variant = variant_of(plan, at);
     watch w = {0};
     char label[RECORD_NAME + 48];
     comet_run_result result = {0};
     comet_message message = {.text = ""};
-    snprintf(label, sizeof label, "%.60s, seed %llu (%d of %d): ", run->trainer.codec,
-             (unsigned long long)run->trainer.seed, at->index + 1, at->count);
-    record_begin(&w.record, run->trainer.codec, run);
+    snprintf(label, sizeof label, "%.60s, seed %llu (%d of %d): ", variant, (unsigned long long)run->trainer.seed,
+             at->index + 1, at->count);
+    record_begin(&w.record, variant, run);
     comet_status status = find_batch(plan, run, &message);
     w.record.figures.batch = run->trainer.batch;
     train_progress_begin(&w.progress, label, &w.record.mark, plan->quiet);
@@ -68,15 +74,15 @@ static void run_here(const compare_plan *plan, comet_run_options *run, const pla
 
 /* ---- in the parent ---- */
 
-static void fail_record(record *r, const comet_run_options *run, const char *why) {
+static void fail_record(record *r, const char *variant, uint64_t seed, const char *why) {
     record_free(r);
-    snprintf(r->figures.name, sizeof r->figures.name, "%s", run->trainer.codec);
-    r->figures.seed = run->trainer.seed;
+    snprintf(r->figures.name, sizeof r->figures.name, "%s", variant);
+    r->figures.seed = seed;
     r->figures.status = COMET_ERROR_IO;
     snprintf(r->figures.why.text, sizeof r->figures.why.text, "%s", why);
 }
 
-static void collect(record *r, const comet_run_options *run, pid_t child, int file) {
+static void collect(record *r, const char *variant, uint64_t seed, pid_t child, int file) {
     int whole = record_read(r, file), how = 0;
     char why[96];
     while (waitpid(child, &how, 0) < 0 && errno == EINTR)
@@ -87,14 +93,14 @@ static void collect(record *r, const comet_run_options *run, pid_t child, int fi
         snprintf(why, sizeof why, "ended by signal %d (%s)", WTERMSIG(how), strsignal(WTERMSIG(how)));
     else
         snprintf(why, sizeof why, "ended with code %d before it had a result", WEXITSTATUS(how));
-    fail_record(r, run, why);
+    fail_record(r, variant, seed, why);
 }
 
 static void run_apart(const compare_plan *plan, comet_run_options *run, const place *at, record *r) {
     int ends[2];
     fflush(NULL); /* what is buffered would come twice */
     if (pipe(ends) != 0) {
-        fail_record(r, run, strerror(errno));
+        fail_record(r, variant_of(plan, at), run->trainer.seed, strerror(errno));
         return;
     }
     pid_t child = fork();
@@ -106,9 +112,9 @@ static void run_apart(const compare_plan *plan, comet_run_options *run, const pl
     close(ends[1]);
     stop_child = child > 0 ? (sig_atomic_t)child : 0;
     if (child > 0)
-        collect(r, run, child, ends[0]);
+        collect(r, variant_of(plan, at), run->trainer.seed, child, ends[0]);
     else
-        fail_record(r, run, strerror(errno));
+        fail_record(r, variant_of(plan, at), run->trainer.seed, strerror(errno));
     stop_child = 0;
     close(ends[0]);
     if (r->figures.status != COMET_OK)
@@ -124,7 +130,8 @@ int compare_run(const compare_plan *plan, compare_results *results) {
     place at = {.count = count, .start = clock_seconds()};
     for (; at.index < count && !stop_asked; at.index++) {
         comet_run_options run = plan->run;
-        run.trainer.codec = plan->variants.items[at.index / plan->seeds];
+        if (train_control_read(&plan->texts, variant_of(plan, &at), 1, &run.trainer) != DONE)
+            return MISUSED;
         run.trainer.seed += (uint64_t)(at.index % plan->seeds);
         run_apart(plan, &run, &at, &results->records[at.index]);
         results->count++;

@@ -60,6 +60,7 @@ static int make_plan(const request *r, compare_plan *plan, comet_dataset **data)
                                .no_augment = 1}; /* crops and flips pay in longer runs only */
     plan->seeds = 1;
     plan->quiet = r->quiet;
+    plan->texts = texts;
     int answer = parse_list("--variants", "none,eb", &plan->variants);
     if (answer == DONE)
         answer = train_options_read(&texts, &plan->run);

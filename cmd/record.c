@@ -2,6 +2,7 @@
 /* Filling records. Where memory is short a curve stays empty: the run matters more than its picture. */
 #include "record.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,9 @@ void record_begin(record *r, const char *name, const comet_run_options *run) {
 void record_free(record *r) {
     free(r->loss_step);
     free(r->loss);
+    free(r->ratio);
+    free(r->bounds);
+    free(r->bounded);
     free(r->evaluation_step);
     free(r->accuracy);
     free(r->memory);
@@ -35,18 +39,25 @@ static void start(record *r, const comet_run_event *event) {
     r->stride = steps / RECORD_POINTS + 1;
     r->loss_step = malloc((RECORD_POINTS + 1) * sizeof *r->loss_step);
     r->loss = malloc((RECORD_POINTS + 1) * sizeof *r->loss);
+    r->ratio = malloc((RECORD_POINTS + 1) * sizeof *r->ratio);
 }
 
 static void add_loss(record *r, const comet_run_event *event) {
     record_figures *f = &r->figures;
-    comet_mean_add(&r->open_loss, event->result.loss, 1);
+    const comet_trainer_result *result = &event->result;
+    if (!result->skipped) {
+        comet_mean_add(&r->open_loss, result->loss, 1);
+        if (result->saved_stored_bytes)
+            comet_mean_add(&r->open_ratio, (double)result->saved_raw_bytes / (double)result->saved_stored_bytes, 1);
+    }
     if (event->step % r->stride != 0 && event->step != event->steps)
         return;
-    if (r->loss_step && r->loss && f->loss_count <= RECORD_POINTS) {
+    if (r->loss_step && r->loss && r->ratio && f->loss_count <= RECORD_POINTS) {
         r->loss_step[f->loss_count] = (double)event->step;
-        r->loss[f->loss_count++] = comet_mean_value(&r->open_loss);
+        r->ratio[f->loss_count] = r->open_ratio.weight > 0 ? comet_mean_value(&r->open_ratio) : (double)NAN;
+        r->loss[f->loss_count++] = r->open_loss.weight > 0 ? comet_mean_value(&r->open_loss) : (double)NAN;
     }
-    r->open_loss = (comet_mean){0};
+    r->open_loss = r->open_ratio = (comet_mean){0};
 }
 
 static int grow_evaluations(record *r) {
@@ -113,10 +124,13 @@ void record_event(record *r, const comet_run_event *event) {
         take_shape(r, event->trainer);
     } else if (event->kind == COMET_RUN_STEP) {
         add_loss(r, event);
+    } else if (event->kind == COMET_RUN_CONTROL) {
+        record_control(r, event->control);
     } else if (event->kind == COMET_RUN_EVALUATED) {
         add_evaluation(r, event);
         take_memory(r, event->trainer);
         take_layers(r, event->trainer);
+        record_control_until(r, event->step);
     }
 }
 

@@ -13,6 +13,12 @@ typedef struct record_layer {
     double raw, stored; /* bytes */
 } record_layer;
 
+/* A bound from a step on, in parts of the rms. */
+typedef struct record_bound {
+    int32_t layer;
+    double step, bound;
+} record_bound;
+
 /* Plain data, all of it. */
 typedef struct record_figures {
     char name[RECORD_NAME]; /* of the variant */
@@ -22,21 +28,23 @@ typedef struct record_figures {
     comet_message why;
     comet_run_result result;
     size_t measured_peak_bytes; /* resident.h */
-    size_t loss_count, evaluation_count, time_count, layer_count;
+    size_t loss_count, evaluation_count, time_count, layer_count, bound_count, bounded_count;
 } record_figures;
 
 typedef struct record {
     record_figures figures;
-    double *loss_step, *loss; /* each a mean over a few steps */
+    double *loss_step, *loss, *ratio; /* each a mean over a few steps */
     double *evaluation_step, *accuracy;
     double *memory; /* planned, at each time of a step; MiB */
     record_layer *layers;
+    record_bound *bounds;         /* a controller's decisions, in their order */
+    char (*bounded)[RECORD_NAME]; /* names of the layers they are about */
 
     /* while it is filled */
     resident_mark mark;
     int64_t stride;
-    comet_mean open_loss;
-    size_t evaluation_capacity;
+    comet_mean open_loss, open_ratio;
+    size_t evaluation_capacity, bound_capacity;
 } record;
 
 /* Begins to measure. */
@@ -44,6 +52,10 @@ void record_begin(record *r, const char *name, const comet_run_options *run);
 
 /* To be called with each event of the run. */
 void record_event(record *r, const comet_run_event *event);
+
+/* A controller's decision; and that its last ones are in force until this step. (record_event calls them.) */
+void record_control(record *r, const comet_control_event *event);
+void record_control_until(record *r, int64_t step);
 
 /* What comet_run answered. */
 void record_end(record *r, comet_status status, const comet_run_result *result, const comet_message *message);

@@ -45,10 +45,13 @@ int record_write(const record *r, int file) {
     const record_figures *f = &r->figures;
     return put(file, f, sizeof *f) && put(file, r->loss_step, f->loss_count * sizeof *r->loss_step) &&
            put(file, r->loss, f->loss_count * sizeof *r->loss) &&
+           put(file, r->ratio, f->loss_count * sizeof *r->ratio) &&
            put(file, r->evaluation_step, f->evaluation_count * sizeof *r->evaluation_step) &&
            put(file, r->accuracy, f->evaluation_count * sizeof *r->accuracy) &&
            put(file, r->memory, f->time_count * sizeof *r->memory) &&
-           put(file, r->layers, f->layer_count * sizeof *r->layers);
+           put(file, r->layers, f->layer_count * sizeof *r->layers) &&
+           put(file, r->bounds, f->bound_count * sizeof *r->bounds) &&
+           put(file, r->bounded, f->bounded_count * sizeof *r->bounded);
 }
 
 int record_read(record *r, int file) {
@@ -56,10 +59,13 @@ int record_read(record *r, int file) {
     *r = (record){.stride = 1};
     if (get(file, f, sizeof *f) && get_array(file, &r->loss_step, f->loss_count, sizeof *r->loss_step) &&
         get_array(file, &r->loss, f->loss_count, sizeof *r->loss) &&
+        get_array(file, &r->ratio, f->loss_count, sizeof *r->ratio) &&
         get_array(file, &r->evaluation_step, f->evaluation_count, sizeof *r->evaluation_step) &&
         get_array(file, &r->accuracy, f->evaluation_count, sizeof *r->accuracy) &&
         get_array(file, &r->memory, f->time_count, sizeof *r->memory) &&
-        get_array(file, &r->layers, f->layer_count, sizeof *r->layers))
+        get_array(file, &r->layers, f->layer_count, sizeof *r->layers) &&
+        get_array(file, &r->bounds, f->bound_count, sizeof *r->bounds) &&
+        get_array(file, &r->bounded, f->bounded_count, sizeof *r->bounded))
         return 1;
     record_free(r);
     return 0;

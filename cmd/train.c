@@ -135,6 +135,8 @@ static void print_summary(const watch *w) {
     printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
            text_size(r->loader_bytes, b, sizeof b));
     printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
+    if (r->skipped)
+        printf("skipped   %lld steps that were not finite\n", (long long)r->skipped);
     if (r->stopped)
         printf("stopped after step %lld%s%s%s\n", (long long)r->step, w->run->folder ? "; --resume goes on from '" : "",
                w->run->folder ? w->run->folder : "", w->run->folder ? "'" : "");
@@ -148,8 +150,8 @@ static int write_report(const request *r, const watch *w) {
     if (!r->report)
         return DONE;
     snprintf(title, sizeof title, "%s on %s", t->model, comet_dataset_get_info(w->run->data)->name);
-    snprintf(subtitle, sizeof subtitle, "%.60s, batch %d, %lld steps", t->codec, t->batch,
-             (long long)w->record.figures.result.step);
+    snprintf(subtitle, sizeof subtitle, "%.60s%s%.40s, batch %d, %lld steps", t->codec, t->control ? " under " : "",
+             t->control ? t->control : "", t->batch, (long long)w->record.figures.result.step);
     return train_report_write(r->report, title, subtitle, NULL, &w->record, 1);
 }
 

@@ -51,6 +51,11 @@ static void put_start(train_log *log, const comet_run_options *run, const comet_
     json_integers(&j, "image", 3, (const int64_t[]){shape.height, shape.width, shape.channels});
     json_integer(&j, "classes", comet_dataset_get_info(run->data)->classes);
     json_string(&j, "codec", t->codec);
+    if (t->control)
+        json_string(&j, "control", t->control);
+    else
+        json_null(&j, "control");
+    json_number(&j, "calibration", t->calibration);
     json_number(&j, "error_rel", t->error_rel);
     json_string(&j, "forms", t->forms ? t->forms : "");
     json_integer(&j, "batch", t->batch);
@@ -80,6 +85,7 @@ static void put_step(train_log *log, const comet_run_event *event) {
     json_integer(&j, "saved_raw_bytes", (int64_t)r->saved_raw_bytes);
     json_integer(&j, "saved_stored_bytes", (int64_t)r->saved_stored_bytes);
     json_integer(&j, "spilled_bytes", (int64_t)r->spilled_bytes);
+    json_bool(&j, "skipped", r->skipped);
     json_number(&j, "ms", event->step_ms);
     json_number(&j, "images_per_s", event->images_per_second);
     end(log, &j);
@@ -103,6 +109,31 @@ static void put_text(train_log *log, const char *name, const comet_run_event *ev
     end(log, &j);
 }
 
+static void put_bound(json *j, const char *key, comet_control_bound_value bound) {
+    json_open(j, key, '{', 1);
+    json_string(j, "kind", bound.kind == COMET_BOUND_RELATIVE ? "relative" : "absolute");
+    json_number(j, "value", bound.value);
+    json_close(j, '}');
+}
+
+static void put_control(train_log *log, const comet_run_event *event) {
+    const comet_control_event *c = event->control;
+    json j = begin(log, "control");
+    json_integer(&j, "step", c->iteration + 1); /* as steps are counted in this file */
+    json_string(&j, "layer", c->name);
+    json_string(&j, "reason", c->text);
+    json_string(&j, "limit", comet_control_limit_text(c->limit));
+    json_string(&j, "use", comet_trainer_use_name(event->trainer, c->tensor, c->use));
+    put_bound(&j, "before", c->before);
+    put_bound(&j, "after", c->after);
+    json_number(&j, "rms", c->rms);
+    json_number(&j, "sensitivity", c->sensitivity);
+    json_number(&j, "momentum", c->momentum);
+    json_number(&j, "tightness", c->tightness);
+    json_number(&j, "loss", c->loss);
+    end(log, &j);
+}
+
 void train_log_event(train_log *log, const comet_run_options *run, const comet_run_event *event) {
     if (!log->file)
         return;
@@ -112,6 +143,8 @@ void train_log_event(train_log *log, const comet_run_options *run, const comet_r
         put_step(log, event);
     else if (event->kind == COMET_RUN_EVALUATED)
         put_evaluation(log, event);
+    else if (event->kind == COMET_RUN_CONTROL)
+        put_control(log, event);
     else
         put_text(log, event->kind == COMET_RUN_NOTE ? "note" : "checkpoint", event);
 }
@@ -124,6 +157,7 @@ int train_log_close(train_log *log, const record *r) {
     json_string(&j, "state", f->status != COMET_OK ? "failed" : f->result.stopped ? "stopped" : "done");
     json_string(&j, "message", f->why.text);
     json_integer(&j, "step", f->result.step);
+    json_integer(&j, "skipped", f->result.skipped);
     json_number(&j, "accuracy", f->result.top1);
     json_number(&j, "top5", f->result.top5);
     json_number(&j, "loss", f->result.loss);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run as lines of JSON: "event" is start, step, evaluation, checkpoint, note or end. docs/command.md has the keys. */
+/* A run as lines of JSON: "event" is start, step, evaluation, control, checkpoint, note or end. docs/command.md has the keys. */
 #ifndef COMET_CMD_TRAIN_LOG_H
 #define COMET_CMD_TRAIN_LOG_H
 

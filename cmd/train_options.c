@@ -8,8 +8,8 @@
 #include "command.h"
 #include "message.h"
 #include "parse.h"
-#include "train/forms.h"
 #include "train/models/model.h"
+#include "train_control.h"
 
 const char train_options_help[] =
     "What to train:\n"
@@ -24,7 +24,10 @@ const char train_options_help[] =
     "  --weights FILE        first values from a .safetensors file or a checkpoint; the number of classes may differ\n"
     "\n"
     "How activations are held until the backward pass:\n"
-    "  --error-rel F         bound of eb, in units of the rms of what is stored (0.3)\n"
+    "  --control NAME        who sets the bounds of eb where none is given: comet, comet:paper, acgc, budget,\n"
+    "                        fixed:F; with settings behind colons, as comet:warmup=100 (comet)\n"
+    "  --calibration C       of comet, comet:paper and budget: a gradient's error may be C times its momentum (1)\n"
+    "  --error-rel F         a bound for eb, in units of the rms of what is stored, and no controller\n"
     "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,conv1=none', the last that fits wins\n"
     "  --memory SIZE         the most that weights, gradients, optimiser, activations, workspaces and data may take:\n"
     "                        2GiB, 500MB; what does not fit is spilled, then recomputed\n"
@@ -56,6 +59,8 @@ void train_options_table(train_texts *t, option *table) {
                                            {"--codec", OPTION_TEXT, &t->codec},
                                            {"--error-rel", OPTION_TEXT, &t->error_rel},
                                            {"--forms", OPTION_TEXT, &t->forms},
+                                           {"--control", OPTION_TEXT, &t->control},
+                                           {"--calibration", OPTION_TEXT, &t->calibration},
                                            {"--memory", OPTION_TEXT, &t->memory},
                                            {"--spill-dir", OPTION_TEXT, &t->spill},
                                            {"--batch", OPTION_TEXT, &t->batch},
@@ -193,19 +198,9 @@ static const char *spill_directory(const train_texts *t) {
     return train_default_spill();
 }
 
-/* Before the data is opened: that takes a while. */
-static int check_forms(const comet_trainer_options *o) {
-    comet_forms *forms = NULL;
-    comet_message message;
-    comet_status status = comet_forms_new(o->codec, o->error_rel, o->forms, NULL, &forms, &message);
-    comet_forms_free(forms);
-    return status == COMET_OK ? DONE : train_fail(status, &message);
-}
-
 static int read_forms(const train_texts *t, comet_run_options *run) {
     comet_trainer_options *o = &run->trainer;
     double smoothing = 0;
-    o->codec = t->codec ? t->codec : "eb";
     o->forms = t->forms;
     o->error_rel = 0.3;
     o->spill_directory = spill_directory(t);
@@ -215,7 +210,7 @@ static int read_forms(const train_texts *t, comet_run_options *run) {
     if (answer == DONE)
         answer = read_number("--label-smoothing", t->smoothing, 1, &smoothing);
     o->smoothing = (float)smoothing;
-    return answer == DONE ? check_forms(o) : answer;
+    return answer == DONE ? train_control_read(t, t->codec ? t->codec : "eb", 0, o) : answer;
 }
 
 static int read_model(const train_texts *t, comet_run_options *run) {

@@ -70,8 +70,10 @@ static void draw_bar(train_progress *p, const comet_run_event *event, const char
 }
 
 static void add_step(train_progress *p, const comet_run_event *event) {
-    comet_running_mean_add(&p->loss, event->result.loss);
-    comet_running_mean_add(&p->accuracy, 100.0 * event->result.top1 / (double)event->images);
+    if (!event->result.skipped) {
+        comet_running_mean_add(&p->loss, event->result.loss);
+        comet_running_mean_add(&p->accuracy, 100.0 * event->result.top1 / (double)event->images);
+    }
     comet_running_mean_add(&p->rate, event->images_per_second);
     double now = clock_seconds();
     if (p->silent || now - p->last < (p->terminal ? bar_every : line_every))

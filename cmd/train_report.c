@@ -69,6 +69,13 @@ static void accuracy_curve(const picture *p, const record *run, report_series *s
     series->count = run->figures.evaluation_count;
 }
 
+static void ratio_curve(const picture *p, const record *run, report_series *series) {
+    (void)p;
+    series->x = run->loss_step;
+    series->y = run->ratio;
+    series->count = run->figures.loss_count;
+}
+
 static void memory_curve(const picture *p, const record *run, report_series *series) {
     series->x = p->times;
     series->y = run->memory;
@@ -142,6 +149,49 @@ static void put_all_layers(report *r, const picture *p) {
             put_layers(r, &p->records[i]);
 }
 
+/* The bounds of each layer as a line that goes in steps; the memory of one after the other in x and y. */
+static size_t bound_lines(const record *run, double *x, double *y, report_series *series) {
+    const record_figures *f = &run->figures;
+    size_t at = 0, count = 0;
+    for (size_t layer = 0; layer < f->bounded_count; layer++) {
+        size_t first = at;
+        for (size_t i = 0; i < f->bound_count; i++) {
+            if ((size_t)run->bounds[i].layer != layer)
+                continue;
+            if (at > first) {
+                x[at] = run->bounds[i].step;
+                y[at] = y[at - 1];
+                at++;
+            }
+            x[at] = run->bounds[i].step;
+            y[at++] = run->bounds[i].bound;
+        }
+        series[count] = (report_series){run->bounded[layer], x + first, y + first, at - first, (int)count};
+        count += at > first;
+    }
+    return count;
+}
+
+static void put_bounds(report *r, const record *run) {
+    size_t points = 2 * run->figures.bound_count + 1;
+    double *x = calloc(points, sizeof *x), *y = calloc(points, sizeof *y);
+    report_series *series = calloc(run->figures.bounded_count + 1, sizeof *series);
+    char title[RECORD_NAME + 64];
+    size_t count = x && y && series ? bound_lines(run, x, y, series) : 0;
+    snprintf(title, sizeof title, "Bounds that the controller set, relative to the rms: %s", run->figures.name);
+    if (count > 0)
+        report_lines(r, title, "step", "bound / rms", series, count, REPORT_LOG_Y);
+    free(series);
+    free(y);
+    free(x);
+}
+
+static void put_all_bounds(report *r, const picture *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (is_first(p, i) && is_drawn(&p->records[i]))
+            put_bounds(r, &p->records[i]);
+}
+
 /* ---- all of it ---- */
 
 static int picture_init(picture *p, const record *records, size_t count) {
@@ -180,6 +230,8 @@ static void put_sections(report *r, picture *p, const char *lines) {
     put_lines(r, p, "Accuracy on images it has not seen", "step", "per cent", accuracy_curve, 0);
     put_lines(r, p, "Memory over a step as planned, without weights: forward, then backward", "op", "MiB", memory_curve,
               REPORT_AREA | REPORT_FROM_ZERO);
+    put_lines(r, p, "Saved bytes, raw over stored", "step", "ratio", ratio_curve, REPORT_FROM_ZERO);
+    put_all_bounds(r, p);
     put_all_layers(r, p);
 }
 

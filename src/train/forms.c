@@ -159,6 +159,8 @@ void comet_form_format(const comet_plan_entry *e, char text[COMET_FORM_TEXT]) {
         snprintf(text, COMET_FORM_TEXT, "recompute");
     else if (e->form.form == COMET_FORM_KEEP)
         snprintf(text, COMET_FORM_TEXT, "%s", kept_name(e));
+    else if (c->codec == COMET_CODEC_EB && c->bound_kind == COMET_BOUND_ABSOLUTE)
+        snprintf(text, COMET_FORM_TEXT, "eb:%.3g absolute%s", c->bound, behind);
     else if (c->codec == COMET_CODEC_EB)
         snprintf(text, COMET_FORM_TEXT, "eb:%g%s", c->bound, behind);
     else if (c->codec == COMET_CODEC_POOL || c->codec == COMET_CODEC_GROUP)

@@ -96,6 +96,9 @@ size_t comet_trainer_control_bytes(const comet_trainer *trainer);
 comet_status comet_trainer_get_control(const comet_trainer *trainer, void *data, size_t bytes, comet_message *message);
 comet_status comet_trainer_set_control(comet_trainer *trainer, const void *data, size_t bytes, comet_message *message);
 
+/* What a use of a controlled tensor is for ("conv_weights", ...); "" for one that there is not. */
+const char *comet_trainer_use_name(const comet_trainer *trainer, int32_t tensor, int32_t use);
+
 /* NULL if there is none. */
 const comet_control *comet_trainer_control(const comet_trainer *trainer);
 

@@ -55,6 +55,14 @@ const comet_control *comet_trainer_control(const comet_trainer *t) {
     return t->control;
 }
 
+const char *comet_trainer_use_name(const comet_trainer *t, int32_t tensor, int32_t use) {
+    int32_t count = 0;
+    const comet_control_tensor *tensors = t->control ? comet_collect_tensors(t->parts.collect, &count) : NULL;
+    if (tensor < 0 || tensor >= count || use < 0 || use >= tensors[tensor].use_count)
+        return "";
+    return comet_use_name(tensors[tensor].uses[use].kind);
+}
+
 /* ---- before a step ---- */
 
 static int64_t iteration_of(const comet_trainer *t, int64_t batches) {
