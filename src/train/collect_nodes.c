@@ -139,8 +139,10 @@ static void see_silu(comet_collect *c, const comet_op_call *call, const float *s
     const float *gamma = norm ? value_of(call, norm, COMET_PARAMETER_WEIGHT) : NULL;
     const int of_u = norm && c->of_norm[before] >= 0;
     double slope = 0, curve = 0, scale = 0;
-    comet_statistics_silu(c->threads, call->x[0], call->dy, norm ? value_of(call, norm, COMET_PARAMETER_BIAS) : NULL,
-                          r.count, r.channels, c->scratch);
+    memset(c->inverse, 0, (size_t)r.channels * sizeof *c->inverse);
+    comet_statistics_silu(c->threads, call->x[0], call->dy,
+                          norm ? value_of(call, norm, COMET_PARAMETER_BIAS) : c->inverse, r.count, r.channels,
+                          c->scratch);
     for (int64_t k = 0; k < r.channels; k++) {
         const double to_y = of_u ? (double)gamma[k] : 1, through = norm ? (double)gamma[k] * (double)side[k] : 1;
         slope += to_y * to_y * c->scratch[k];

@@ -199,6 +199,28 @@ static void test_diverged(void **state) {
     assert_non_null(strstr(d.last_note, "smaller learning rate"));
 }
 
+/* Under a controller steps that are not finite are skipped, up to a point; decisions are told. */
+static void test_skipped(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    comet_run_options options = small_run(&d);
+    options.trainer.control = "comet:warmup=2:every=1:most-skips=4";
+    run(&options, &result);
+    assert_int_equal(result.skipped, 0);
+    assert_true(count_of(&d, COMET_RUN_CONTROL) > 0);
+    options = small_run(&d);
+    options.trainer.control = "comet:warmup=2:every=1:most-skips=4";
+    options.trainer.optimiser.weight_decay = 100;
+    options.rate = 1e6;
+    options.schedule = COMET_SCHEDULE_CONSTANT;
+    assert_int_equal(comet_run(&options, NULL, &result, &message), COMET_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(message.text, "4 steps in a row"));
+    assert_true(result.skipped >= 3);
+    assert_int_equal(count_of(&d, COMET_RUN_NOTE), 1);
+    assert_non_null(strstr(d.last_note, "skipped"));
+}
+
 /* ---- going on ---- */
 
 /* Stopped in the middle of each epoch, and begun again from the checkpoint: the weights of a run that was not. */
@@ -233,6 +255,9 @@ static void test_goes_on(void **state) {
     diary d;
     comet_run_options options = small_run(&d);
     check_going_on("eb", options, &d);
+    options.trainer.control = "comet:warmup=3:every=2";
+    check_going_on("comet", options, &d);
+    options.trainer.control = NULL;
     options.trainer.codec = "none";
     options.trainer.optimiser = comet_optimiser_default(COMET_ADAMW);
     options.trainer.accumulate = 3;
@@ -411,12 +436,12 @@ static void test_largest_batch(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_events),           cmocka_unit_test(test_train_loss),
-                                       cmocka_unit_test(test_evaluation),       cmocka_unit_test(test_accumulation),
-                                       cmocka_unit_test(test_diverged),         cmocka_unit_test(test_goes_on),
-                                       cmocka_unit_test(test_checkpoint_every), cmocka_unit_test(test_begins_anew),
-                                       cmocka_unit_test(test_from_weights),     cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_full_spill),       cmocka_unit_test(test_no_memory),
-                                       cmocka_unit_test(test_largest_batch)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_events),      cmocka_unit_test(test_train_loss),
+                                       cmocka_unit_test(test_evaluation),  cmocka_unit_test(test_accumulation),
+                                       cmocka_unit_test(test_diverged),    cmocka_unit_test(test_skipped),
+                                       cmocka_unit_test(test_goes_on),     cmocka_unit_test(test_checkpoint_every),
+                                       cmocka_unit_test(test_begins_anew), cmocka_unit_test(test_from_weights),
+                                       cmocka_unit_test(test_refused),     cmocka_unit_test(test_full_spill),
+                                       cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_largest_batch)};
     return cmocka_run_group_tests(tests, open_data, close_data);
 }

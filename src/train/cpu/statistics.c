@@ -49,20 +49,26 @@ static void reduce(comet_threads *threads, reduction *r, comet_loop_body body, i
 
 /* ---- all values ---- */
 
-enum { LANES = 16 };
+/* So many values are added in fp32 before they go to fp64: a hundred times finer than what statistics are needed for. */
+enum { TOGETHER = 4, LANES = 16 };
 
 COMET_RANGE(sizes_range) {
     const reduction *r = context;
     for (int64_t row = first; row < end; row += r->block) {
-        const float *x = (const float *)r->input;
+        const float *x = r->input;
         const int64_t stop = end_of_block(r, row);
         double squares[LANES] = {0}, sizes[LANES] = {0}, *sums = sums_of(r, row);
         int64_t i = row;
-        for (; i + LANES <= stop; i += LANES)
+        for (; i + TOGETHER * LANES <= stop; i += TOGETHER * LANES)
             for (int k = 0; k < LANES; k++) {
-                const double v = (double)x[i + k];
-                squares[k] += v * v;
-                sizes[k] += fabs(v);
+                float square = 0, size = 0;
+                for (int t = 0; t < TOGETHER; t++) {
+                    const float v = x[i + t * LANES + k];
+                    square += v * v;
+                    size += fabsf(v);
+                }
+                squares[k] += (double)square;
+                sizes[k] += (double)size;
             }
         sums[0] = sums[1] = 0;
         for (; i < stop; i++) {
@@ -84,20 +90,32 @@ comet_sizes comet_statistics_sizes(comet_threads *threads, const float *x, int64
 
 /* ---- by channel ---- */
 
+COMET_INLINE void add_moments(const float *x, int rows, int64_t channels, double *restrict sum,
+                              double *restrict square) {
+    COMET_EACH for (int64_t c = 0; c < channels; c++) {
+        float s = 0, q = 0;
+        for (int t = 0; t < rows; t++) {
+            const float v = x[t * channels + c];
+            s += v;
+            q += v * v;
+        }
+        sum[c] += (double)s;
+        square[c] += (double)q;
+    }
+}
+
 COMET_RANGE(moments_range) {
     const reduction *r = context;
     const int64_t channels = r->channels;
     for (int64_t row = first; row < end; row += r->block) {
-        double *restrict sum = sums_of(r, row), *restrict square = sum + channels;
+        double *sum = sums_of(r, row), *square = sum + channels;
+        const float *x = r->input;
+        int64_t i = row;
         memset(sum, 0, (size_t)(2 * channels) * sizeof *sum);
-        for (int64_t i = row; i < end_of_block(r, row); i++) {
-            const float *restrict x = (const float *)r->input + i * channels;
-            COMET_EACH for (int64_t c = 0; c < channels; c++) {
-                const double v = (double)x[c];
-                sum[c] += v;
-                square[c] += v * v;
-            }
-        }
+        for (; i + TOGETHER <= end_of_block(r, row); i += TOGETHER)
+            add_moments(x + i * channels, TOGETHER, channels, sum, square);
+        for (; i < end_of_block(r, row); i++)
+            add_moments(x + i * channels, 1, channels, sum, square);
     }
 }
 
@@ -140,26 +158,38 @@ COMET_RANGE(norm_range) {
     }
 }
 
-/* The usual case, as loops without choices that vectors can take: normalised, with a ReLU from u or none. */
+/* The usual case, as a loop without choices that vectors can take: normalised, with a ReLU from u or none. */
+COMET_INLINE void add_usual_norm(const comet_norm_rows *n, int64_t row, int rows, int64_t channels,
+                                 double *restrict sums) {
+    const float *u = n->x + row * channels, *dy = n->dy + row * channels;
+    const float *restrict gamma = n->gamma, *restrict beta = n->beta, always = n->relu ? 0.0f : 1.0f;
+    double *restrict square = sums, *restrict product = sums + channels, *restrict on = sums + 2 * channels;
+    COMET_EACH for (int64_t c = 0; c < channels; c++) {
+        float q = 0, p = 0, o = 0;
+        for (int t = 0; t < rows; t++) {
+            const float v = u[t * channels + c], is = fmaf(gamma[c], v, beta[c]) > 0 ? 1.0f : always;
+            const float g = is * dy[t * channels + c];
+            q += g * g;
+            p += g * v;
+            o += is;
+        }
+        square[c] += (double)q;
+        product[c] += (double)p;
+        on[c] += (double)o;
+    }
+}
+
 COMET_RANGE(usual_norm_range) {
     const reduction *r = context;
     const comet_norm_rows *n = r->input;
-    const int64_t channels = r->channels;
-    const float *restrict gamma = n->gamma, *restrict beta = n->beta;
     for (int64_t row = first; row < end; row += r->block) {
-        double *restrict square = sums_of(r, row), *restrict product = square + channels,
-                         *restrict on = product + channels;
-        memset(square, 0, (size_t)(r->arrays * channels) * sizeof *square);
-        for (int64_t i = row; i < end_of_block(r, row); i++) {
-            const float *restrict u = n->x + i * channels, *restrict dy = n->dy + i * channels;
-            COMET_EACH for (int64_t c = 0; c < channels; c++) {
-                const float y = fmaf(gamma[c], u[c], beta[c]);
-                const double is = !n->relu || y > 0 ? 1 : 0, g = is * (double)dy[c];
-                square[c] += g * g;
-                product[c] += g * (double)u[c];
-                on[c] += is;
-            }
-        }
+        double *sums = sums_of(r, row);
+        int64_t i = row;
+        memset(sums, 0, (size_t)(r->arrays * r->channels) * sizeof *sums);
+        for (; i + TOGETHER <= end_of_block(r, row); i += TOGETHER)
+            add_usual_norm(n, i, TOGETHER, r->channels, sums);
+        for (; i < end_of_block(r, row); i++)
+            add_usual_norm(n, i, 1, r->channels, sums);
     }
 }
 
@@ -173,32 +203,51 @@ void comet_statistics_norm(comet_threads *threads, const comet_norm_rows *n, int
 /* ---- SiLU ---- */
 
 /* act = y s, act' = s (1 + y (1 - s)), act'' = s (1 - s) (2 + y (1 - 2 s)). */
+typedef struct silu_rows {
+    const float *y, *dz, *beta;
+} silu_rows;
+
+/* act'(v), g act''(v), and g times the derivative of act'(v) (v - shift). */
+COMET_INLINE void silu_terms(float v, float g, float shift, float *slope, float *curve, float *scale) {
+    const float s = comet_sigmoidf(v), d = s * (1.0f + v * (1.0f - s));
+    const float b = g * (s * (1.0f - s) * (2.0f + v * (1.0f - 2.0f * s))), a = g * d + b * (v - shift);
+    *slope = d * d;
+    *curve = b * b;
+    *scale = a * a;
+}
+
+/* Two rows, by hand: a loop over them would keep the one over channels from becoming vectors. `other`: the second's distance, 0 if it is not there. */
+COMET_INLINE void add_silu(const silu_rows *in, int64_t row, int64_t other, int64_t channels, double *restrict sums) {
+    const float *y = in->y + row * channels, *dz = in->dz + row * channels, *restrict beta = in->beta;
+    double *restrict slope = sums, *restrict curve = sums + channels, *restrict scale = sums + 2 * channels;
+    const float second = other ? 1.0f : 0.0f;
+    COMET_EACH for (int64_t c = 0; c < channels; c++) {
+        float p, q, r, p2, q2, r2;
+        silu_terms(y[c], dz[c], beta[c], &p, &q, &r);
+        silu_terms(y[other + c], dz[other + c], beta[c], &p2, &q2, &r2);
+        slope[c] += (double)(p + second * p2);
+        curve[c] += (double)(q + second * q2);
+        scale[c] += (double)(r + second * r2);
+    }
+}
+
 COMET_RANGE(silu_range) {
     const reduction *r = context;
-    const float *const *in = r->input;
-    const int64_t channels = r->channels;
     for (int64_t row = first; row < end; row += r->block) {
-        double *restrict slope = sums_of(r, row), *restrict curve = slope + channels,
-                         *restrict scale = curve + channels;
-        memset(slope, 0, (size_t)(3 * channels) * sizeof *slope);
-        for (int64_t i = row; i < end_of_block(r, row); i++) {
-            const float *restrict y = in[0] + i * channels, *restrict dz = in[1] + i * channels, *restrict beta = in[2];
-            COMET_EACH for (int64_t c = 0; c < channels; c++) {
-                const float s = comet_sigmoidf(y[c]), d = s * (1.0f + y[c] * (1.0f - s));
-                const float b = dz[c] * (s * (1.0f - s) * (2.0f + y[c] * (1.0f - 2.0f * s)));
-                const float a = dz[c] * d + b * (y[c] - (beta ? beta[c] : 0));
-                slope[c] += (double)d * (double)d;
-                curve[c] += (double)b * (double)b;
-                scale[c] += (double)a * (double)a;
-            }
-        }
+        double *sums = sums_of(r, row);
+        int64_t i = row;
+        memset(sums, 0, (size_t)(3 * r->channels) * sizeof *sums);
+        for (; i + 2 <= end_of_block(r, row); i += 2)
+            add_silu(r->input, i, r->channels, r->channels, sums);
+        if (i < end_of_block(r, row))
+            add_silu(r->input, i, 0, r->channels, sums);
     }
 }
 
 void comet_statistics_silu(comet_threads *threads, const float *y, const float *dz, const float *beta, int64_t rows,
                            int64_t channels, double *scratch) {
-    const float *const in[3] = {y, dz, beta};
-    reduction r = {.rows = rows, .channels = channels, .arrays = 3, .sums = scratch, .input = in};
+    const silu_rows in = {y, dz, beta};
+    reduction r = {.rows = rows, .channels = channels, .arrays = 3, .sums = scratch, .input = &in};
     reduce(threads, &r, silu_range, 0);
 }
 

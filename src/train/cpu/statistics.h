@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums over gradients and activations that the error model asks for. Each reads its arrays once. Sums are in fp64, in blocks of rows that do not
- * depend on the number of threads.
+ * Sums over gradients and activations that the error model asks for. Each reads its arrays once. Sums are in fp64 but for a few values at a
+ * time, in blocks of rows that do not depend on the number of threads.
  */
 #ifndef COMET_TRAIN_CPU_STATISTICS_H
 #define COMET_TRAIN_CPU_STATISTICS_H
@@ -45,7 +45,7 @@ void comet_statistics_norm(comet_threads *threads, const comet_norm_rows *n, int
 
 /*
  * SiLU's backward at y = gamma u + beta, dz behind it. By channel: sums of act'(y)^2, of (dz act''(y))^2 and of
- * (dz act'(y) + dz act''(y) (y - beta))^2. beta NULL: 0.
+ * (dz act'(y) + dz act''(y) (y - beta))^2.
  */
 void comet_statistics_silu(comet_threads *threads, const float *y, const float *dz, const float *beta, int64_t rows,
                            int64_t channels, double *scratch);
