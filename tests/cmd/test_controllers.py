@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Controllers from outside: who sets the bounds, what is logged and drawn.  usage: test_controllers.py COMET [TEST...]"""
+import json
+
+import case
+
+SMALL = ("--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2", "--quiet")
+KEYS = {"event", "step", "layer", "reason", "limit", "use", "before", "after", "rms", "sensitivity", "momentum",
+        "tightness", "loss"}
+
+
+class Control(case.Case):
+    def train(self, *arguments, steps="16"):
+        self.comet("train", *SMALL, "--checkpoint", "none", "--steps", steps, "--json-log", "log", *arguments)
+        lines = [json.loads(line) for line in self.read("log").decode().splitlines()]
+        return lines[0], [line for line in lines if line["event"] == "control"], lines
+
+    def test_who_sets_bounds(self):
+        for arguments, control in (((), "comet"), (("--codec", "eb"), "comet"), (("--codec", "eb:0.2"), None),
+                                   (("--error-rel", "0.2"), None), (("--codec", "none"), None),
+                                   (("--codec", "pool:2"), None), (("--control", "acgc"), "acgc"),
+                                   (("--control", "fixed:0.2"), "fixed:0.2"),
+                                   (("--codec", "eb+offload", "--spill-dir", "."), "comet")):
+            start, _, _ = self.train(*arguments, steps="2")
+            self.assertEqual(start["control"], control, arguments)
+
+    def test_decisions_are_logged(self):
+        _, decisions, lines = self.train("--control", "comet:warmup=4:every=2", "--report", "r.html")
+        self.assertGreater(len(decisions), 9)
+        for line in decisions:
+            self.assertEqual(set(line), KEYS)
+        first = [line for line in decisions if line["reason"] == "warm-up has ended"]
+        self.assertEqual({line["step"] for line in first}, {5})
+        self.assertEqual({line["before"]["kind"] for line in first}, {"relative"})
+        self.assertEqual({line["after"]["kind"] for line in first}, {"absolute"})
+        self.assertEqual(len({line["layer"] for line in first}), len(first))
+        self.assertIn("conv_weights", {line["use"] for line in first})
+        for line in decisions:
+            relative = line["after"]["value"] / line["rms"]
+            self.assertTrue(0.009 < relative < 0.601, line)
+        steps = [line for line in lines if line["event"] == "step"]
+        self.assertEqual({line["skipped"] for line in steps}, {False})
+        self.assertGreater(steps[0]["saved_stored_bytes"], 1.2 * steps[-1]["saved_stored_bytes"])
+        page = self.read("r.html").decode()
+        self.assertIn("Bounds that the controller set", page)
+        self.assertIn("raw over stored", page)
+
+    def test_calibration(self):
+        tight = self.train("--calibration", "0.05", "--control", "comet:warmup=4:every=2")[2][-1]
+        loose = self.train("--calibration", "5", "--control", "comet:warmup=4:every=2")[2][-1]
+        self.assertGreater(tight["saved_stored_bytes"], 1.2 * loose["saved_stored_bytes"])
+
+    def test_a_layer_with_its_own_bound(self):
+        _, decisions, _ = self.train("--control", "comet:warmup=4:every=2", "--forms", "layer2.*=eb:0.05")
+        self.assertFalse([line for line in decisions if line["layer"].startswith("layer2.")])
+        self.assertTrue([line for line in decisions if line["layer"].startswith("layer1.")])
+
+    def test_diverging_run(self):
+        arguments = (*SMALL, "--steps", "60", "--checkpoint", "none", "--lr", "1e6", "--weight-decay", "100",
+                     "--schedule", "constant", "--json-log", "log")
+        done = self.run_comet("train", *arguments)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr.decode(), r"\Acomet: step \d+ was not finite and was skipped[^\n]*\n"
+                                               r"comet: 20 steps in a row[^\n]*learning rate[^\n]*\n\Z")
+        lines = [json.loads(line) for line in self.read("log").decode().splitlines()]
+        self.assertTrue([line for line in lines if line["event"] == "step" and line["skipped"]])
+        self.assertTrue([line for line in lines if line["event"] == "control" and "skipped" in line["reason"]])
+        self.assertEqual(lines[-1]["state"], "failed")
+
+    def test_resume(self):
+        """A run in two parts decides as one that is not interrupted, and ends with the same bits."""
+        options = ("train", *SMALL, "--control", "comet:warmup=4:every=3", "--schedule", "constant", "--save-weights",
+                   "w.safetensors")
+        self.comet(*options, "--steps", "23", "--checkpoint", "none", "--json-log", "whole")
+        whole = self.read("w.safetensors")
+        self.comet(*options, "--steps", "11", "--checkpoint", "c", "--json-log", "parts")
+        self.assertNotEqual(self.read("w.safetensors"), whole)
+        self.comet(*options, "--steps", "23", "--checkpoint", "c", "--json-log", "parts", "--resume")
+        self.assertEqual(self.read("w.safetensors"), whole)
+        decisions = [[line for line in self.read(name).decode().splitlines() if '"event": "control"' in line]
+                     for name in ("whole", "parts")]
+        self.assertGreater(len(decisions[0]), 20)
+        self.assertEqual(*decisions)
+        self.refused(1, "train", *SMALL, "--control", "acgc", "--checkpoint", "c", "--resume", "--steps", "30",
+                     says="control")
+
+    def test_compare(self):
+        out = self.comet("compare", *SMALL, "--json", "--steps", "6", "--variants",
+                         "none,comet:warmup=2:every=1,comet:paper,acgc,budget,fixed:0.1,eb:0.1")
+        runs = json.loads(out)["variants"]
+        self.assertEqual([run["name"] for run in runs],
+                         ["none", "comet:warmup=2:every=1", "comet:paper", "acgc", "budget", "fixed:0.1", "eb:0.1"])
+        sizes = [run["saved_stored_bytes"] for run in runs]
+        self.assertLess(sizes[1], sizes[2])  # still in warm-up
+        self.assertEqual(sizes[5], sizes[6])
+        self.assertEqual(runs[5]["accuracy"], runs[6]["accuracy"])
+
+    def test_misuse(self):
+        for arguments, says in ((("--control", "pid"), "comet:paper"), (("--control", "comet:c=0"), "calibration"),
+                                (("--control", "comet:speed=1"), "speed"), (("--control", "comet", "--codec", "none"), "eb"),
+                                (("--control", "comet", "--codec", "eb:0.1"), "eb"), (("--calibration", "0"), "above 0"),
+                                (("--control", "comet", "--error-rel", "0.1"), "fixed:0.1"),
+                                (("--calibration", "1", "--codec", "none"), "--calibration"),
+                                (("--control", "comet", "--forms", "*=eb:0.1"), "nothing to do")):
+            self.refused(2, "train", *SMALL, "--checkpoint", "none", "--steps", "1", *arguments, says=says)
+        self.refused(2, "compare", *SMALL, "--variants", "none,comet:c=x", says="c=x")
+
+
+if __name__ == "__main__":
+    case.main(__doc__)
