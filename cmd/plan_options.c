@@ -25,7 +25,8 @@ const char plan_help[] =
     "\n"
     "How activations are held until the backward pass:\n"
     "  --codec FORM          none, eb[:ERROR], pool:K, group:BITS, dct, zvc, offload, recompute, eb+offload (eb)\n"
-    "  --error-rel F         bound of eb, in units of the rms of what is stored (0.3)\n"
+    "  --error-rel F         a bound for eb, in units of the rms of what is stored; without one a controller will set\n"
+    "                        bounds, and the plan is for the tightest, with which it begins (0.1)\n"
     "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,conv1=none', the last that fits wins;\n"
     "                        the names are those in the table\n"
     "  --memory SIZE         plan within it (2GiB, 500MB): what does not fit is spilled to a file, then recomputed.\n"
@@ -94,7 +95,8 @@ static int read_forms(const texts *t, comet_trainer_options *o) {
     int answer = DONE;
     o->codec = t->codec ? t->codec : "eb";
     o->forms = t->forms;
-    o->error_rel = 0.3;
+    if (!t->error_rel && (strcmp(o->codec, "eb") == 0 || strcmp(o->codec, "eb+offload") == 0))
+        o->control = "comet"; /* as comet train has it */
     /* Nothing is written: that there is a directory says that spilling is allowed. */
     o->spill_directory = t->spill && strcmp(t->spill, "none") == 0 ? NULL : t->spill ? t->spill : ".";
     if (t->error_rel)

@@ -40,20 +40,23 @@ static void lay_out(comet_collect *c, const comet_plan *p, layout *l) {
     c->of_value = place(l, (size_t)p->graph->value_count, sizeof *c->of_value);
     c->of_norm = place(l, (size_t)p->n, sizeof *c->of_norm);
     c->nodes = place(l, (size_t)p->n, sizeof *c->nodes);
-    c->scratch = place(l, 1, comet_statistics_bytes(c->most_channels));
-    c->channels = place(l, COMET_STATISTICS_ARRAYS * channels, sizeof *c->channels);
+    c->scratch = place(l, 1, comet_statistics_bytes(c->most_channels, comet_collect_arrays(c)));
+    c->channels = place(l, (size_t)comet_collect_arrays(c) * channels, sizeof *c->channels);
     c->inverse = place(l, 3 * channels, sizeof *c->inverse);
 }
 
+/* Of what is summed by channel: the inputs of layers, and of norms, activations and channel scales, whose outputs have as many. */
 static int64_t most_channels(const comet_graph *g) {
     int64_t most = 1;
-    for (int v = 0; v < g->value_count; v++)
-        most = g->values[v].shape.channels > most ? g->values[v].shape.channels : most;
+    for (int i = 0; i < g->node_count; i++) {
+        const int channels = comet_value_shape(g, g->nodes[i].input[0])->channels;
+        most = channels > most ? channels : most;
+    }
     return most;
 }
 
-static comet_collect *take(const comet_plan *p, const comet_allocator *allocator) {
-    comet_collect counted = {.most_channels = most_channels(p->graph)};
+static comet_collect *take(const comet_plan *p, int acgc, const comet_allocator *allocator) {
+    comet_collect counted = {.most_channels = most_channels(p->graph), .acgc = acgc};
     layout l = {NULL, 0};
     for (int i = 0; i < p->entry_count; i++)
         counted.count += is_controlled(&p->entries[i]);
@@ -65,6 +68,7 @@ static comet_collect *take(const comet_plan *p, const comet_allocator *allocator
     c->bytes = l.bytes;
     c->count = counted.count;
     c->most_channels = counted.most_channels;
+    c->acgc = acgc;
     if (allocator) {
         c->allocator_copy = *allocator;
         c->allocator = &c->allocator_copy;
@@ -117,13 +121,12 @@ static void list_uses(comet_collect *c) {
 
 comet_status comet_collect_new(const comet_plan *plan, int acgc, const comet_allocator *allocator,
                                comet_collect **collect, comet_message *message) {
-    comet_collect *c = take(plan, allocator);
+    comet_collect *c = take(plan, acgc, allocator);
     if (!c)
         return comet_message_memory(message);
     c->graph = plan->graph;
     c->threads = plan->backend->threads;
     c->batch = plan->options.batch;
-    c->acgc = acgc;
     list_tensors(c, plan);
     comet_collect_find_uses(c, plan);
     list_uses(c);

@@ -69,11 +69,16 @@ struct comet_collect {
     comet_control_size *sizes;
     int32_t *of_value, *of_norm; /* by value, and by node for norms: the tensor, -1 */
     comet_collect_node *nodes;   /* by node */
-    double *scratch, *channels;  /* of comet_statistics_bytes; five arrays of the most channels */
+    double *scratch, *channels;  /* of comet_statistics_bytes; as many arrays of the most channels */
     float *inverse;              /* and one of floats */
     int64_t most_channels;
     uint64_t read_bytes;
 };
+
+/* Sums by channel. */
+static inline int comet_collect_arrays(const comet_collect *c) {
+    return c->acgc ? COMET_STATISTICS_MOST_ARRAYS : COMET_STATISTICS_ARRAYS;
+}
 
 /* collect_uses.c: a tensor's uses, from the plan. */
 void comet_collect_find_uses(comet_collect *c, const comet_plan *plan);

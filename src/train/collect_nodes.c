@@ -68,7 +68,7 @@ static comet_norm_rows norm_rows(const comet_collect *c, const comet_op_call *ca
 /* Sums of some of the rows, into or added to c->channels. */
 static void add_norm_rows(comet_collect *c, const comet_op_call *call, int64_t first, int64_t count, int64_t channels) {
     const comet_norm_rows n = norm_rows(c, call, channels, first);
-    const int64_t sums = 3 * channels, all = COMET_STATISTICS_ARRAYS * channels;
+    const int64_t sums = COMET_STATISTICS_ARRAYS * channels, all = comet_collect_arrays(c) * channels;
     comet_statistics_norm(c->threads, &n, count, channels, c->scratch);
     if (first == 0)
         memset(c->channels, 0, (size_t)all * sizeof *c->channels);

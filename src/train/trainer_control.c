@@ -13,18 +13,12 @@
 comet_status comet_trainer_control_parts(comet_trainer_parts *parts, const comet_trainer_options *options,
                                          comet_message *message) {
     const comet_saving none = {0};
-    int32_t count;
     comet_status status = comet_trainer_plan_with(parts, options, &none, message);
     if (status == COMET_OK)
         status = comet_collect_new(parts->plan, parts->methods == comet_control_find("acgc"), parts->allocator,
                                    &parts->collect, message);
     if (status != COMET_OK)
         return status;
-    (void)comet_collect_tensors(parts->collect, &count);
-    if (count == 0)
-        return comet_message_set(message, COMET_ERROR_ARGUMENT,
-                                 "controller %.40s has nothing to do: no tensor is stored by eb without a bound given",
-                                 options->control);
     parts->static_bytes = comet_collect_bytes(parts->collect) + comet_graph_running_bytes(parts->graph);
     return COMET_OK;
 }

@@ -51,11 +51,18 @@ static comet_status read_control(const comet_trainer_options *o, comet_trainer_p
     return comet_control_read(o->control, &parts->methods, &parts->control_options, message);
 }
 
-/* Until its first decision a controller has a bound of its own. */
+/* With which sizes are guessed: a controller's until its first decision. */
+static double first_bound(const comet_trainer_options *o, const comet_trainer_parts *parts) {
+    const comet_control_options *c = &parts->control_options;
+    if (!parts->methods)
+        return o->error_rel;
+    const int is_fixed = parts->methods == comet_control_find("fixed") && c->fixed_kind == COMET_BOUND_RELATIVE;
+    return is_fixed ? c->fixed_bound : c->warmup_bound;
+}
+
 static comet_status make_forms(const comet_trainer_options *o, const comet_allocator *allocator,
                                comet_trainer_parts *parts, comet_message *message) {
-    const double error_rel = parts->methods ? parts->control_options.warmup_bound : o->error_rel;
-    comet_status status = comet_forms_new(o->codec, error_rel, o->forms, allocator, &parts->forms, message);
+    comet_status status = comet_forms_new(o->codec, first_bound(o, parts), o->forms, allocator, &parts->forms, message);
     if (status == COMET_OK)
         status = comet_forms_check(parts->forms, parts->graph, message);
     if (status == COMET_OK && comet_forms_offloads(parts->forms) && !o->spill_directory)

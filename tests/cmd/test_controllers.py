@@ -21,7 +21,8 @@ class Control(case.Case):
                                    (("--error-rel", "0.2"), None), (("--codec", "none"), None),
                                    (("--codec", "pool:2"), None), (("--control", "acgc"), "acgc"),
                                    (("--control", "fixed:0.2"), "fixed:0.2"),
-                                   (("--codec", "eb+offload", "--spill-dir", "."), "comet")):
+                                   (("--codec", "eb+offload", "--spill-dir", "."), "comet"),
+                                   (("--forms", "*=eb:0.1"), "comet")):
             start, _, _ = self.train(*arguments, steps="2")
             self.assertEqual(start["control"], control, arguments)
 
@@ -101,8 +102,7 @@ class Control(case.Case):
                                 (("--control", "comet:speed=1"), "speed"), (("--control", "comet", "--codec", "none"), "eb"),
                                 (("--control", "comet", "--codec", "eb:0.1"), "eb"), (("--calibration", "0"), "above 0"),
                                 (("--control", "comet", "--error-rel", "0.1"), "fixed:0.1"),
-                                (("--calibration", "1", "--codec", "none"), "--calibration"),
-                                (("--control", "comet", "--forms", "*=eb:0.1"), "nothing to do")):
+                                (("--calibration", "1", "--codec", "none"), "--calibration")):
             self.refused(2, "train", *SMALL, "--checkpoint", "none", "--steps", "1", *arguments, says=says)
         self.refused(2, "compare", *SMALL, "--variants", "none,comet:c=x", says="c=x")
 

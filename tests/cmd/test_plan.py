@@ -76,7 +76,7 @@ class Sums(Case):
             self.assertEqual(layer["stored_bytes"], layer["raw_bytes"] // (4 if layer["form"] == "u8" else 1), layer)
         self.assertFalse(any(layer["estimate"] for layer in none["layers"]))
         for layer in eb["layers"]:
-            self.assertEqual(layer["estimate"], layer["form"] == "eb:0.3", layer)
+            self.assertEqual(layer["estimate"], layer["form"] == "eb:0.1", layer)
         self.assertLess(eb["saved_stored_bytes"], none["saved_stored_bytes"] / 5)
         self.assertLess(eb["peak_bytes"] - eb["static_bytes"], none["peak_bytes"] - none["static_bytes"])
         self.assertEqual(none["stream_bytes"], 0)
@@ -108,10 +108,10 @@ class Sums(Case):
         self.assertAlmostEqual(thousand - ten, 3 * 4 * 990 * 513, delta=1024)
 
     def test_rules_choose_the_form_of_a_layer(self):
-        plan = self.plan("resnet18", "--forms", "layer1.*=eb:0.1,layer2.0.bn1=none", codec="eb")
+        plan = self.plan("resnet18", "--forms", "layer1.*=eb:0.2,layer2.0.bn1=none", codec="eb")
         forms = {layer["name"]: layer["form"] for layer in plan["layers"] if layer["kind"] == "normalised"}
-        self.assertEqual(forms["layer1.0.bn1"], "eb:0.1")
-        self.assertEqual(forms["layer3.0.bn1"], "eb:0.3")
+        self.assertEqual(forms["layer1.0.bn1"], "eb:0.2")
+        self.assertEqual(forms["layer3.0.bn1"], "eb:0.1")
         self.assertNotIn("layer2.0.bn1", forms)
 
     def test_the_error_is_in_the_form(self):
@@ -199,7 +199,7 @@ class Speed(Case):
 class Shown(Case):
     def test_the_table(self):
         text = self.text("--model", "resnet50", "--batch", "64")
-        self.assertRegex(text, r"layer1\.0\.bn1 +normalised +56x56x64 +49\.0 MiB +eb:0\.3 +[\d.]+ MiB \*\n")
+        self.assertRegex(text, r"layer1\.0\.bn1 +normalised +56x56x64 +49\.0 MiB +eb:0\.1 +[\d.]+ MiB \*\n")
         self.assertRegex(text, r"planned peak +[\d.]+ [MG]iB \*\n")
         self.assertIn("sizes are estimates", text)
         self.assertLessEqual(max(map(len, text.splitlines())), 120)

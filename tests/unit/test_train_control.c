@@ -124,16 +124,16 @@ static void test_efficientnet(void **state) {
     comet_trainer_free(t);
 }
 
+/* Where nothing is stored by eb without a bound, bounds are nobody's; steps that are not finite are skipped all the same. */
 static void test_nothing_to_control(void **state) {
     (void)state;
     const char *const codecs[] = {"none", "eb:0.1", "pool:2"};
     for (int i = 0; i < 3; i++) {
-        comet_trainer_options o = controlled("resnet8", "comet");
-        comet_trainer *t = NULL;
-        comet_message message;
+        comet_trainer_options o = controlled("resnet8", "comet:warmup=1:every=1");
         o.codec = codecs[i];
-        assert_int_equal(comet_trainer_new(&o, NULL, &t, &message), COMET_ERROR_ARGUMENT);
-        assert_non_null(strstr(message.text, "nothing to do"));
+        const uint64_t with = trained(&o, 3);
+        o.control = NULL;
+        assert_true(trained(&o, 3) == with);
     }
 }
 

@@ -195,9 +195,13 @@ COMET_RANGE(usual_norm_range) {
 
 void comet_statistics_norm(comet_threads *threads, const comet_norm_rows *n, int64_t rows, int64_t channels,
                            double *scratch) {
-    reduction r = {.rows = rows, .channels = channels, .arrays = 5, .sums = scratch, .input = n};
+    reduction r = {.rows = rows,
+                   .channels = channels,
+                   .arrays = n->greatest ? COMET_STATISTICS_MOST_ARRAYS : COMET_STATISTICS_ARRAYS,
+                   .sums = scratch,
+                   .input = n};
     const int usual = !n->scale && !n->mask && !n->greatest;
-    reduce(threads, &r, usual ? usual_norm_range : norm_range, 2);
+    reduce(threads, &r, usual ? usual_norm_range : norm_range, n->greatest ? 2 : 0);
 }
 
 /* ---- SiLU ---- */

@@ -11,11 +11,14 @@
 
 #include "comet/threads.h"
 
-/* Rows of channels, NHWC; `scratch` of comet_statistics_bytes(channels). Results, by channel, are at its beginning. */
-enum { COMET_STATISTICS_BLOCKS = 8, COMET_STATISTICS_ARRAYS = 5 };
+/*
+ * Rows of channels, NHWC. Results, by channel, are at the beginning of `scratch`, which has comet_statistics_bytes for as many arrays as there
+ * are results, at most three, or five of a batch norm with the greatest.
+ */
+enum { COMET_STATISTICS_BLOCKS = 8, COMET_STATISTICS_ARRAYS = 3, COMET_STATISTICS_MOST_ARRAYS = 5 };
 
-static inline size_t comet_statistics_bytes(int64_t channels) {
-    return (size_t)channels * COMET_STATISTICS_BLOCKS * COMET_STATISTICS_ARRAYS * sizeof(double);
+static inline size_t comet_statistics_bytes(int64_t channels, int arrays) {
+    return (size_t)channels * COMET_STATISTICS_BLOCKS * (size_t)arrays * sizeof(double);
 }
 
 typedef struct comet_sizes {
