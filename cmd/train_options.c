@@ -29,6 +29,8 @@ const char train_options_help[] =
     "  --calibration C       of comet, comet:paper and budget: a gradient's error may be C times its momentum (1)\n"
     "  --error-rel F         a bound for eb, in units of the rms of what is stored, and no controller\n"
     "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,conv1=none', the last that fits wins\n"
+    "  --inject-error RULES  errors on purpose: LAYER:SIGMA[:uniform|normal][:gradient|activation], SIGMA in parts of\n"
+    "                        the rms: 'layer1.*:0.3,conv1:0.1:uniform:activation'\n"
     "  --memory SIZE         the most that weights, gradients, optimiser, activations, workspaces and data may take:\n"
     "                        2GiB, 500MB; what does not fit is spilled, then recomputed\n"
     "  --spill-dir DIR       where the file for that goes ($TMPDIR or /var/tmp; none: no file)\n"
@@ -61,6 +63,7 @@ void train_options_table(train_texts *t, option *table) {
                                            {"--forms", OPTION_TEXT, &t->forms},
                                            {"--control", OPTION_TEXT, &t->control},
                                            {"--calibration", OPTION_TEXT, &t->calibration},
+                                           {"--inject-error", OPTION_TEXT, &t->inject},
                                            {"--memory", OPTION_TEXT, &t->memory},
                                            {"--spill-dir", OPTION_TEXT, &t->spill},
                                            {"--batch", OPTION_TEXT, &t->batch},
@@ -202,6 +205,7 @@ static int read_forms(const train_texts *t, comet_run_options *run) {
     comet_trainer_options *o = &run->trainer;
     double smoothing = 0;
     o->forms = t->forms;
+    o->inject = t->inject;
     o->error_rel = 0.3;
     o->spill_directory = spill_directory(t);
     int answer = read_number("--error-rel", t->error_rel, 1e6, &o->error_rel);

@@ -8,14 +8,14 @@
 
 /* As they were given; NULL where they were not. */
 typedef struct train_texts {
-    const char *model, *data, *codec, *error_rel, *forms, *control, *calibration, *memory, *spill;
+    const char *model, *data, *codec, *error_rel, *forms, *control, *calibration, *inject, *memory, *spill;
     const char *batch, *epochs, *steps, *seed, *image, *channels;
     const char *rate, *optimiser, *momentum, *decay, *schedule, *warmup, *accumulate, *smoothing;
     const char *evaluate_every, *evaluate_most, *weights, *threads;
     int nesterov, no_augment;
 } train_texts;
 
-enum { TRAIN_OPTIONS = 29 };
+enum { TRAIN_OPTIONS = 30 };
 
 /* Fills the first TRAIN_OPTIONS entries of a table. */
 void train_options_table(train_texts *texts, option *table);

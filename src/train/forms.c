@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "train/forms_impl.h"
+#include "train/pattern.h"
 
 static size_t forms_bytes(int rules) {
     return sizeof(comet_forms) + (size_t)rules * sizeof(comet_form_rule);
@@ -44,31 +45,10 @@ void comet_forms_free(comet_forms *f) {
 
 /* ---- choosing ---- */
 
-/* '*' and '?' as in a shell. */
-static int fits(const char *pattern, const char *name) {
-    const char *star = NULL, *from = name;
-    while (*name) {
-        if (*pattern == '*') {
-            star = ++pattern;
-            from = name;
-        } else if (*pattern == '?' || *pattern == *name) {
-            pattern++;
-            name++;
-        } else if (star) { /* the last star takes one more */
-            pattern = star;
-            name = ++from;
-        } else
-            return 0;
-    }
-    while (*pattern == '*')
-        pattern++;
-    return *pattern == 0;
-}
-
 /* NULL: no rule is about it. */
 static const comet_wish *rule_for(const comet_forms *f, const char *name) {
     for (int i = f->rules - 1; i >= 0; i--)
-        if (fits(f->rule[i].pattern, name))
+        if (comet_pattern_fits(f->rule[i].pattern, name))
             return &f->rule[i].wish;
     return NULL;
 }
@@ -117,10 +97,10 @@ void comet_forms_choose(void *forms, comet_plan_entry *entry) {
 /* ---- what it says ---- */
 
 static int names_a_layer(const comet_graph *g, const char *pattern) {
-    if (fits(pattern, "input"))
+    if (comet_pattern_fits(pattern, "input"))
         return 1;
     for (int i = 0; i < g->node_count; i++)
-        if (fits(pattern, g->nodes[i].name))
+        if (comet_pattern_fits(pattern, g->nodes[i].name))
             return 1;
     return 0;
 }

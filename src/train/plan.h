@@ -94,6 +94,7 @@ void comet_plan_free(comet_plan *plan);
 /* Takes the prepared ops over from options.like, which can then be freed, and nothing else. */
 void comet_plan_adopt(comet_plan *plan);
 
+const comet_graph *comet_plan_graph(const comet_plan *plan);
 comet_plan_bytes comet_plan_get_bytes(const comet_plan *plan);
 int comet_plan_entries(const comet_plan *plan);
 const comet_plan_entry *comet_plan_get_entry(const comet_plan *plan, int index);

@@ -3,6 +3,10 @@
 #include "base/pages.h"
 #include "train/plan_impl.h"
 
+const comet_graph *comet_plan_graph(const comet_plan *p) {
+    return p->graph;
+}
+
 int comet_plan_entries(const comet_plan *p) {
     return p->entry_count;
 }

@@ -36,11 +36,11 @@ static int format_options(const comet_run_session *s, char *text, size_t capacit
     return snprintf(text, capacity,
                     "codec=%s error=%g control=%s calibration=%g batch=%d accumulate=%d seed=%" PRIu64
                     " rate=%g schedule=%d warmup=%g momentum=%g "
-                    "nesterov=%d decay=%g/%d betas=%g,%g smoothing=%g augment=%d forms=%s",
+                    "nesterov=%d decay=%g/%d betas=%g,%g smoothing=%g augment=%d forms=%s inject=%s",
                     text_or(t->codec, "none"), t->error_rel, text_or(t->control, ""), t->calibration, t->batch,
                     s->accumulate, t->seed, s->schedule.rate, (int)s->schedule.kind, s->options->warmup_epochs,
                     o->momentum, o->nesterov, o->weight_decay, o->decay_weights_only, o->beta1, o->beta2,
-                    (double)t->smoothing, (int)s->options->augment, text_or(t->forms, ""));
+                    (double)t->smoothing, (int)s->options->augment, text_or(t->forms, ""), text_or(t->inject, ""));
 }
 
 static comet_status identity_init(identity *id, const comet_run_session *s) {

@@ -8,6 +8,7 @@
 
 #include "data/normalise.h"
 #include "train/collect.h"
+#include "train/inject.h"
 #include "train/plan.h"
 
 typedef struct comet_step comet_step;
@@ -32,6 +33,7 @@ typedef struct comet_step_options {
     float gradient_scale;                     /* 0 is 1; 1 / n when n batches are added up */
     int accumulate;                           /* gradients are added to what is there; the plan must allow it */
     uint64_t seed, step;                      /* of dropout and stochastic depth */
+    const comet_inject *inject;               /* errors for what is loaded; NULL: none */
     comet_collect *collect;                   /* statistics go there; NULL: none are gathered */
 } comet_step_options;
 

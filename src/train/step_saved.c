@@ -74,10 +74,28 @@ comet_status comet_step_save(comet_step *s, int entry, float *data, const comet_
     return COMET_OK;
 }
 
+/* Errors on purpose. */
+static void inject(const comet_step *s, int entry, int part, float *data) {
+    const comet_graph *g = s->plan->graph;
+    const comet_plan_entry *e = &s->plan->entries[entry];
+    const comet_node *norm = e->kind == COMET_SAVED_NORM ? &g->nodes[e->node] : NULL;
+    const int64_t count = (int64_t)(e->raw_bytes / sizeof *data) / e->parts;
+    const comet_inject_place place = {.gamma =
+                                          norm ? comet_node_parameter(g, norm, COMET_PARAMETER_WEIGHT)->value : NULL,
+                                      .beta = norm ? comet_node_parameter(g, norm, COMET_PARAMETER_BIAS)->value : NULL,
+                                      .step = s->options->step,
+                                      .first = part * count,
+                                      .count = count};
+    comet_inject_values(s->options->inject, e, &place, data);
+}
+
 comet_status comet_step_load_part(const comet_step *s, int entry, int part, float *data) {
     const comet_plan_entry *e = &s->plan->entries[entry];
     const comet_tensor t = tensor_of(s, e, data, s->plan->options.batch / e->parts);
-    return comet_store_load(s->store, *handle_of(s, entry, part), &t);
+    comet_status status = comet_store_load(s->store, *handle_of(s, entry, part), &t);
+    if (status == COMET_OK && s->options->inject && comet_inject_concerns(s->options->inject, e))
+        inject(s, entry, part, data);
+    return status;
 }
 
 void comet_step_normalise(const comet_step *s, float *values) {

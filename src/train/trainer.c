@@ -50,6 +50,11 @@ static comet_status copy_directory(comet_trainer *t, comet_message *message) {
     return COMET_OK;
 }
 
+static comet_status make_inject(comet_trainer *t, comet_message *message) {
+    comet_status status = comet_inject_new(t->options.inject, t->options.seed, t->allocator, &t->inject, message);
+    return status == COMET_OK ? comet_inject_check(t->inject, t->parts.plan, message) : status;
+}
+
 static comet_status make(comet_trainer *t, comet_message *message) {
     comet_status status = copy_directory(t, message);
     if (status == COMET_OK)
@@ -62,6 +67,8 @@ static comet_status make(comet_trainer *t, comet_message *message) {
         status = take_state(t, message);
     if (status == COMET_OK)
         status = comet_trainer_control_new(t, message);
+    if (status == COMET_OK && t->options.inject)
+        status = make_inject(t, message);
     return status == COMET_OK ? comet_trainer_take(t, message) : status;
 }
 
@@ -96,6 +103,7 @@ void comet_trainer_free(comet_trainer *t) {
     const comet_allocator *allocator = t->allocator ? &copy : NULL;
     comet_trainer_give(t);
     comet_trainer_control_free(t);
+    comet_inject_free(t->inject);
     if (t->means)
         comet_memory_give(allocator, t->means, (size_t)comet_graph_parameters(t->parts.graph) * sizeof *t->means);
     comet_memory_give(allocator, t->state, t->state_bytes);

@@ -32,6 +32,7 @@ typedef struct comet_trainer_options {
     double calibration;                                                   /* of controllers that have one; 0: its own */
     void (*control_log)(void *context, const comet_control_event *event); /* each decision; may be NULL */
     void *control_context;
+    const char *inject; /* errors on purpose (train/inject.h), or NULL */
     /*
      * The most that weights, gradients, optimiser, activations and workspaces take together, with reserved_bytes for what the caller holds
      * (data set, prefetch). 0: no limit. What does not fit is spilled (if there is a directory), then recomputed; if that is not enough,

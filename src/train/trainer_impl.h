@@ -60,6 +60,8 @@ struct comet_trainer {
     int collects; /* 1: statistics of the update under way are wanted */
     int broken;   /* 1: a batch of it was not finite */
     comet_mean loss;
+
+    comet_inject *inject; /* NULL: none */
 };
 
 /* ---- trainer_parts.c ---- */

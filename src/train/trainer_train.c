@@ -49,6 +49,8 @@ static comet_status end_update(comet_trainer *t, double learning_rate, double mo
     result->skipped = !go_on;
     if (status != COMET_OK || !go_on)
         return status;
+    if (t->inject)
+        comet_inject_gradients(t->inject, t->parts.graph, (uint64_t)t->batches);
     update(t, learning_rate, momentum, result);
     return t->control ? comet_trainer_control_observe(t, momentum, message) : COMET_OK;
 }
@@ -83,6 +85,7 @@ comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const 
                                         .normalisation = &t->options.normalisation,
                                         .labels = labels,
                                         .smoothing = t->options.smoothing,
+                                        .inject = t->inject,
                                         .collect = t->collects ? t->parts.collect : NULL,
                                         .gradient_scale = 1 / (float)accumulate,
                                         .accumulate = place > 0,

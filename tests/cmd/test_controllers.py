@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Controllers from outside: who sets the bounds, what is logged and drawn.  usage: test_controllers.py COMET [TEST...]"""
+"""Controllers from outside: who sets the bounds, what is logged and drawn; errors on purpose.  usage: test_controllers.py COMET [TEST...]"""
 import json
 
 import case
@@ -96,6 +96,19 @@ class Control(case.Case):
         self.assertLess(sizes[1], sizes[2])  # still in warm-up
         self.assertEqual(sizes[5], sizes[6])
         self.assertEqual(runs[5]["accuracy"], runs[6]["accuracy"])
+
+    def test_errors_on_purpose(self):
+        losses = {}
+        for rules in ("", "*:0.5", "*:0.3:uniform:activation"):
+            start, _, lines = self.train("--codec", "eb:0", *(("--inject-error", rules) if rules else ()))
+            self.assertEqual(start["inject_error"], rules)
+            losses[rules] = [line["loss"] for line in lines if line["event"] == "step"]
+        first = {loss[0] for loss in losses.values()}
+        self.assertEqual(len(first), 1)  # forward is as it was
+        self.assertEqual(len({loss[-1] for loss in losses.values()}), 3)
+        for rules, says in (("conv1", "LAYER:SIGMA"), ("nothing:1", "nothing"), ("bn1:1:activation", "eb:0")):
+            self.refused(2, "train", *SMALL, "--codec", "none", "--checkpoint", "none", "--steps", "1",
+                         "--inject-error", rules, says=says)
 
     def test_misuse(self):
         for arguments, says in ((("--control", "pid"), "comet:paper"), (("--control", "comet:c=0"), "calibration"),
