@@ -119,7 +119,8 @@ typedef struct comet_norm_stats {
     const double *gradient_squares; /* sum of dy^2 */
     const double *slope_squares;    /* sum of act'(y)^2: for a ReLU the number of y > 0; NULL: no activation */
     const double *curve_squares;    /* sum of (dz * act''(y))^2, dz the gradient behind the activation */
-    double fan_in;                  /* inputs of one output of the layer before: C * kernel height * width / groups */
+    double
+        fan_in; /* independent inputs of one output of the layer before: at most C * kernel height * width / groups */
 } comet_norm_stats;
 
 /* derivative_squares of a layer that reads act(y), rebuilt from u. Needs gamma, slope_squares. */

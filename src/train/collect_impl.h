@@ -44,9 +44,10 @@ typedef struct comet_collect_node {
     double batches;
     double output_squares, output_sizes, positions; /* a layer's: sums over dY; N H' W' */
     double input_squares, input_variances;          /* a layer's: mean over inputs of the sum of x^2, of (x - mean)^2 */
-    double derivative;                              /* norm, SiLU: mean of (d output / d stored)^2 */
+    double independent;                  /* a layer's: how many of the inputs of an output are, by their correlations */
+    double derivative;                   /* norm, SiLU: mean of (d output / d stored)^2 */
     double scale_squares;                /* norm, SiLU: sum of (d(dy u)/du)^2 / channels, for one of variance 1 in u */
-    double input_gain;                   /* norm */
+    double own_gain, common_gain;        /* norm: of dX, each position's own, and what a channel has in common */
     double curve_gain;                   /* SiLU */
     double channel_gain, factor_squares; /* channel scale: without the derivative; mean of s^2 */
     double acgc;                         /* norm: without the sum of dX^2 */
@@ -79,6 +80,9 @@ struct comet_collect {
 static inline int comet_collect_arrays(const comet_collect *c) {
     return c->acgc ? COMET_STATISTICS_MOST_ARRAYS : COMET_STATISTICS_ARRAYS;
 }
+
+/* collect_inputs.c: of the input of a convolution or linear layer. */
+void comet_collect_see_input(comet_collect *c, const comet_op_call *call, comet_collect_node *node);
 
 /* collect_uses.c: a tensor's uses, from the plan. */
 void comet_collect_find_uses(comet_collect *c, const comet_plan *plan);

@@ -29,22 +29,6 @@ static void see_output(comet_collect *c, const comet_op_call *call, comet_collec
     count_read(c, r, 1);
 }
 
-/* Each of a layer's inputs is seen at as many positions as it has outputs; borders, where there are fewer, are left out. */
-static void see_input(comet_collect *c, const comet_op_call *call, comet_collect_node *n) {
-    const rows in = rows_of(call, call->node->input[0]), out = rows_of(call, call->node->output);
-    const double values = (double)in.count;
-    double squares = 0, variances = 0;
-    comet_statistics_moments(c->threads, call->x[0], in.count, in.channels, c->scratch);
-    for (int64_t k = 0; k < in.channels; k++) {
-        const double mean = c->scratch[k] / values, square = c->scratch[in.channels + k] / values;
-        squares += square;
-        variances += fmax(square - mean * mean, 0) + 0 * square; /* NaN stays */
-    }
-    n->input_squares += squares / (double)in.channels * (double)out.count;
-    n->input_variances += variances / (double)in.channels * (double)out.count;
-    count_read(c, in, 1);
-}
-
 /* ---- batch norms ---- */
 
 static const float *value_of(const comet_op_call *call, const comet_node *node, int place) {
@@ -98,9 +82,6 @@ static double acgc_of(comet_collect *c, const comet_norm_stats *norm, const doub
 /* From the sums over all rows: numbers for an error of variance 1 in what is stored, u or the input itself. */
 static void end_norm(comet_collect *c, const comet_op_call *call, comet_collect_node *n) {
     const rows r = rows_of(call, call->node->output);
-    const int before = call->graph->values[call->node->input[0]].producer;
-    const comet_parameter *weight =
-        before < 0 ? NULL : comet_node_parameter(call->graph, &call->graph->nodes[before], COMET_PARAMETER_WEIGHT);
     const float *side = call->side;
     comet_norm_stats norm = {.channels = r.channels,
                              .positions = (double)r.count,
@@ -109,7 +90,7 @@ static void end_norm(comet_collect *c, const comet_op_call *call, comet_collect_
                              .scale_gradient = c->channels + r.channels,
                              .gradient_squares = c->channels,
                              .slope_squares = c->channels + 2 * r.channels,
-                             .fan_in = weight ? (double)weight->fan_in : 1};
+                             .fan_in = 1};
     double squares = 0;
     for (int64_t k = 0; k < r.channels; k++) {
         const double of_u = call->normalised ? 1 : (double)side[k];
@@ -119,7 +100,10 @@ static void end_norm(comet_collect *c, const comet_op_call *call, comet_collect_
     n->batches++;
     n->scale_squares += squares / (double)r.channels;
     n->derivative += comet_norm_derivative(&norm);
-    n->input_gain += comet_norm_input_gain(&norm);
+    const double both = comet_norm_input_gain(&norm);
+    norm.fan_in = (double)INFINITY;
+    n->own_gain += comet_norm_input_gain(&norm);
+    n->common_gain += both - comet_norm_input_gain(&norm);
     if (c->acgc) {
         norm.inverse_deviation = side;
         n->acgc += acgc_of(c, &norm, c->channels);
@@ -184,7 +168,7 @@ static void see_layer(comet_collect *c, const comet_op_call *call, comet_collect
     if (n->wants & COMET_WANT_OUTPUT)
         see_output(c, call, n);
     if (n->wants & COMET_WANT_INPUT)
-        see_input(c, call, n);
+        comet_collect_see_input(c, call, n);
     n->batches++;
     n->positions += (double)rows_of(call, call->node->output).count;
 }

@@ -94,6 +94,12 @@ static void layer_stats(const comet_collect *c, const comet_collect_tensor *t, c
         s->acgc = acgc_of_layer(c, t, u);
 }
 
+/* What a channel has in common reaches a weight as far as its input correlates with u, which has no mean. */
+static double norm_gain(const comet_collect_node *norm, const comet_collect_node *layer) {
+    const double centred = layer->input_squares > 0 ? layer->input_variances / layer->input_squares : 0;
+    return mean(norm, norm->own_gain) + mean(norm, norm->common_gain) / mean(layer, layer->independent) * centred;
+}
+
 static void use_stats(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
                       comet_use_stats *s) {
     const comet_collect_node *n = node_at(c, u->node), *reached = node_at(c, u->reached);
@@ -107,7 +113,7 @@ static void use_stats(const comet_collect *c, const comet_collect_tensor *t, con
         s->gradient_squares = u->source >= 0 ? node_at(c, u->source)->scale_squares : n->scale_squares;
         break;
     case COMET_USE_NORM_INPUT:
-        s->error_gain = mean(n, n->input_gain);
+        s->error_gain = norm_gain(n, reached);
         s->input_squares = reached->input_squares;
         if (c->acgc)
             s->acgc = mean(n, n->acgc) * reached->output_squares;

@@ -90,37 +90,53 @@ comet_sizes comet_statistics_sizes(comet_threads *threads, const float *x, int64
 
 /* ---- by channel ---- */
 
-COMET_INLINE void add_moments(const float *x, int rows, int64_t channels, double *restrict sum,
-                              double *restrict square) {
+typedef struct map_lines {
+    const float *x;
+    int64_t width;
+} map_lines;
+
+/* `pixels` of a line, and the one behind them if `more`. */
+COMET_INLINE void add_moments(const float *x, int pixels, int more, int64_t channels, double *restrict sums) {
+    double *restrict sum = sums, *restrict square = sums + channels, *restrict neighbour = sums + 2 * channels;
     COMET_EACH for (int64_t c = 0; c < channels; c++) {
-        float s = 0, q = 0;
-        for (int t = 0; t < rows; t++) {
+        float s = 0, q = 0, n = 0;
+        for (int t = 0; t < pixels; t++) {
             const float v = x[t * channels + c];
             s += v;
             q += v * v;
+            if (t + 1 < pixels || more)
+                n += v * x[(t + 1) * channels + c];
         }
         sum[c] += (double)s;
         square[c] += (double)q;
+        neighbour[c] += (double)n;
     }
 }
 
+/* Rows are lines of a map here. */
 COMET_RANGE(moments_range) {
     const reduction *r = context;
-    const int64_t channels = r->channels;
+    const map_lines *m = r->input;
+    const int64_t channels = r->channels, width = m->width;
     for (int64_t row = first; row < end; row += r->block) {
-        double *sum = sums_of(r, row), *square = sum + channels;
-        const float *x = r->input;
-        int64_t i = row;
-        memset(sum, 0, (size_t)(2 * channels) * sizeof *sum);
-        for (; i + TOGETHER <= end_of_block(r, row); i += TOGETHER)
-            add_moments(x + i * channels, TOGETHER, channels, sum, square);
-        for (; i < end_of_block(r, row); i++)
-            add_moments(x + i * channels, 1, channels, sum, square);
+        double *sums = sums_of(r, row);
+        memset(sums, 0, (size_t)(3 * channels) * sizeof *sums);
+        for (int64_t line = row; line < end_of_block(r, row); line++) {
+            const float *x = m->x + line * width * channels;
+            int64_t i = 0;
+            for (; i + TOGETHER < width; i += TOGETHER)
+                add_moments(x + i * channels, TOGETHER, 1, channels, sums);
+            for (; i + 1 < width; i++)
+                add_moments(x + i * channels, 1, 1, channels, sums);
+            add_moments(x + i * channels, 1, 0, channels, sums);
+        }
     }
 }
 
-void comet_statistics_moments(comet_threads *threads, const float *x, int64_t rows, int64_t channels, double *scratch) {
-    reduction r = {.rows = rows, .channels = channels, .arrays = 2, .sums = scratch, .input = x};
+void comet_statistics_moments(comet_threads *threads, const float *x, int64_t rows, int64_t width, int64_t channels,
+                              double *scratch) {
+    const map_lines m = {x, width};
+    reduction r = {.rows = rows / width, .channels = channels, .arrays = 3, .sums = scratch, .input = &m};
     reduce(threads, &r, moments_range, 0);
 }
 

@@ -28,8 +28,9 @@ typedef struct comet_sizes {
 /* Of all values. `scratch`: for one channel. */
 comet_sizes comet_statistics_sizes(comet_threads *threads, const float *x, int64_t count, double *scratch);
 
-/* Sums of x, then of x^2, by channel. */
-void comet_statistics_moments(comet_threads *threads, const float *x, int64_t rows, int64_t channels, double *scratch);
+/* By channel: sums of x, of x^2, and of x times its neighbour to the right in lines of `width`. `rows` are all pixels. */
+void comet_statistics_moments(comet_threads *threads, const float *x, int64_t rows, int64_t width, int64_t channels,
+                              double *scratch);
 
 /*
  * A batch norm's backward, u = scale * x + shift (NULL: x is u), g the gradient behind its ReLU. By channel: sums of g^2 and g u, how many are on,
