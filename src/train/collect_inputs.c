@@ -8,13 +8,12 @@
 
 #include "train/collect_impl.h"
 
-enum { MOST_PIXELS = 128 }; /* that stand for all of them where each is compared with each */
-
 typedef struct input {
     const float *x;
     int64_t pixels, channels;
     int width;
     const double *sums;     /* comet_statistics_moments */
+    float *means;           /* room for them */
     double squares;         /* sum over channels of the mean of x^2, */
     double variances;       /* of the variance, */
     double square_variance; /* of its square, */
@@ -38,27 +37,11 @@ static void add_up(input *in) {
     }
 }
 
-static double product(const input *in, int64_t p, int64_t q) {
-    const float *a = in->x + p * in->channels, *b = in->x + q * in->channels;
-    double sum = 0;
-    for (int64_t k = 0; k < in->channels; k++)
-        sum += ((double)a[k] - mean_of(in, k)) * ((double)b[k] - mean_of(in, k));
-    return sum;
-}
-
-/*
- * trace C^2 of the covariance C of the channels: for two independent pixels the mean of (a . b)^2. Those that are compared are far apart, and what
- * chance makes of few of them does not go below what uncorrelated channels would have.
- */
+/* What chance makes of a few pixels does not go below what uncorrelated channels would have. */
 static double square_covariance(const input *in) {
-    const int64_t count = in->pixels < MOST_PIXELS ? in->pixels : MOST_PIXELS;
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t k = 0; k < i; k++) {
-            const double p = product(in, i * in->pixels / count, k * in->pixels / count);
-            sum += p * p;
-        }
-    return count > 1 ? fmax(sum / ((double)count * (double)(count - 1) / 2), in->square_variance) : in->square_variance;
+    for (int64_t k = 0; k < in->channels; k++)
+        in->means[k] = (float)mean_of(in, k);
+    return fmax(comet_statistics_products(in->x, in->means, in->pixels, in->channels), in->square_variance);
 }
 
 /* Of the taps on a kernel's side: side^2 / sum of correlations^2, which fall by the same factor from pixel to pixel. */
@@ -88,7 +71,8 @@ void comet_collect_see_input(comet_collect *c, const comet_op_call *call, comet_
                 .pixels = (int64_t)shape->height * shape->width * call->batch,
                 .channels = shape->channels,
                 .width = shape->width,
-                .sums = c->scratch};
+                .sums = c->scratch,
+                .means = c->inverse};
     const double seen = (double)out->height * out->width * call->batch / shape->channels;
     comet_statistics_moments(c->threads, in.x, in.pixels, in.width, in.channels, c->scratch);
     add_up(&in);

@@ -40,7 +40,7 @@ static comet_status make_backend(const comet_trainer_options *o, const comet_all
                               : comet_message_set(message, status, "oneDNN: %s", comet_status_string(status));
 }
 
-/* A step with statistics takes 1 to 12 % longer: every 20th that is less than 1 %. */
+/* A step with statistics takes up to 15 % longer: every 20th, that is less than 1 %. */
 enum { STATISTICS_EVERY = 20 };
 
 static comet_status read_control(const comet_trainer_options *o, comet_trainer_parts *parts, comet_message *message) {

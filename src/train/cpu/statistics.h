@@ -58,6 +58,12 @@ void comet_statistics_silu(comet_threads *threads, const float *y, const float *
 void comet_statistics_factors(comet_threads *threads, const float *s, const float *dy, int64_t samples, int64_t pixels,
                               int64_t channels, double *scratch);
 
+/*
+ * The mean of ((a - mean) . (b - mean))^2 over pairs of some 64 rows, evenly spread: for independent rows the trace of the square of their channels'
+ * covariance. 0 for a single row.
+ */
+double comet_statistics_products(const float *x, const float *mean, int64_t rows, int64_t channels);
+
 /* 1: all values are finite. */
 int comet_statistics_finite(comet_threads *threads, const float *x, int64_t count);
 
