@@ -19,7 +19,7 @@ mkdir -p "$out"
 saved() {
     "$comet" train --model resnet18 --data "$dogs" --image 224 --batch 16 --steps 100 --codec eb:0.3 --checkpoint none \
         --eval-images 64 --json-log "$out/saved-resnet18.jsonl" --quiet
-    "$comet" train --model resnet50 --data "$dogs" --image 224 --batch 16 --steps 60 --codec eb:0.3 --checkpoint none \
+    "$comet" train --model resnet50 --data "$dogs" --image 224 --batch 16 --steps 60 --lr 0.003 --codec eb:0.3 --checkpoint none \
         --eval-images 64 --json-log "$out/saved-resnet50.jsonl" --quiet
 }
 
@@ -38,7 +38,8 @@ peak() {
 # Each network on photographs, compressed and not: does the loss fall alike?
 models() {
     for model in alexnet resnet18 efficientnet_b0 resnet50 vgg16; do
-        "$comet" compare --model $model --data "$dogs" --image 224 --batch 8 --steps 40 --eval-images 16 \
+        case $model in alexnet | vgg16) rate=0.001 ;; *) rate=0.003 ;; esac
+        "$comet" compare --model $model --data "$dogs" --image 224 --batch 8 --steps 40 --lr $rate --eval-images 16 \
             --variants none,eb:0.3 --json --report "$out/models-$model.html" --quiet >"$out/models-$model.json"
     done
 }
