@@ -13,7 +13,6 @@ import sys
 
 FOLDER = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
 MIB = 2.0 ** 20
-# What PyTorch saves for a sample at 224 px in fp32, each storage once, as bench/pytorch_step.py counts it, is in the peak part.
 
 
 def load(name):
@@ -80,7 +79,7 @@ def models():
     rows = []
     for path in sorted(glob.glob(os.path.join(FOLDER, "models-*.json"))):
         run = load(os.path.basename(path))
-        for v in run["variants"]:
+        for v in run["variants"] if run else ():
             loss = v["loss"]
             tenth = max(1, len(loss) // 8)
             rows.append((run["model"], v["name"], f"{statistics.mean(loss[:tenth]):.2f}", f"{statistics.mean(loss[-tenth:]):.2f}",
