@@ -4,9 +4,9 @@
 
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
-# One architecture is enough to test, and PTX where no GPU can run it: half and a sixth of the time to compile. `make` builds them all.
-ARCHS ?= -DCOMET_CUDA_ARCHS="80;90" -DCOMET_CUDA_MACHINE_CODE=ON
-TEST_ARCHS ?= -DCOMET_CUDA_ARCHS=90 -DCOMET_CUDA_MACHINE_CODE=$(if $(wildcard /dev/nvidiactl),ON,OFF)
+# `make` builds kernels for all architectures. For tests one is enough, and where no GPU will run them they only have to compile.
+KERNELS ?= -DCOMET_CUDA_ARCHS="80;90" -DCOMET_CUDA_QUICK=OFF
+TEST_KERNELS ?= -DCOMET_CUDA_ARCHS=90 -DCOMET_CUDA_QUICK=$(if $(wildcard /dev/nvidiactl),OFF,ON)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 BUILD = cmake --preset $(1) $(2) && cmake --build --preset $(1) --parallel $(JOBS)
@@ -16,7 +16,7 @@ CTEST = ctest --preset $(1) --parallel $(JOBS)
 .DEFAULT_GOAL := all
 
 all: setup ## build the release preset: build/release/comet, build/release/lib/libcomet.so
-	@$(call BUILD,release,$(ARCHS))
+	@$(call BUILD,release,$(KERNELS))
 
 demo: setup ## build, then train a small network uncompressed and compressed: about two minutes, a table and a report
 	@cmake --preset release -B build/demo -DCOMET_CUDA=OFF -DCOMET_BUILD_TESTS=OFF # no kernels: they take minutes to compile
@@ -25,14 +25,14 @@ demo: setup ## build, then train a small network uncompressed and compressed: ab
 
 test: setup ## build and run all tests: release with warnings as errors, then with the sanitizers
 	@start=$$(date +%s) && \
-	$(call BUILD,release,-DCOMET_WERROR=ON $(TEST_ARCHS)) && $(call CTEST,release) && \
+	$(call BUILD,release,-DCOMET_WERROR=ON $(TEST_KERNELS)) && $(call CTEST,release) && \
 	$(call BUILD,asan,-DCOMET_WERROR=ON) && $(call CTEST,asan) && \
 	echo "make test: everything passed, release and asan, in $$(($$(date +%s) - start)) s" && \
 	if gpu=$$(build/release/tests/gpu_state); then echo "make test: GPU tests ran on $$gpu"; \
 	else echo "make test: GPU tests ran emulated on the CPU only: $$gpu"; fi
 
 gpu-test: setup ## build, run what needs a GPU, then under compute-sanitizer; fails where there is none
-	@$(call BUILD,release,$(ARCHS)) && scripts/gpu_test.sh build/release
+	@$(call BUILD,release,$(KERNELS)) && scripts/gpu_test.sh build/release
 
 asan: setup ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run the tests
 	@$(call BUILD,asan) && $(call CTEST,asan)

@@ -67,7 +67,8 @@ def measure(name, image, batch, steps, threads, layout):
 
     def pack(t):
         if t.data_ptr() not in own:
-            saved[t.storage().data_ptr()] = t.storage().nbytes()
+            storage = t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()
+            saved[storage.data_ptr()] = storage.nbytes()
         return t
 
     for step in range(steps):

@@ -147,6 +147,8 @@ static void put_run(json *j, const record *r) {
     json_integer(j, "static_bytes", (int64_t)f->result.bytes.static_bytes);
     json_number(j, "ms_per_step", f->result.ms_per_step);
     json_number(j, "images_per_s", f->result.images_per_second);
+    json_numbers(j, "loss_step", f->loss_count, r->loss_step);
+    json_numbers(j, "loss", f->loss_count, r->loss);
     json_close(j, '}');
 }
 

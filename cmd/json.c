@@ -110,3 +110,10 @@ void json_integers(json *j, const char *key, int count, const int64_t *values) {
         json_integer(j, NULL, values[i]);
     json_close(j, ']');
 }
+
+void json_numbers(json *j, const char *key, size_t count, const double *values) {
+    json_open(j, key, '[', 1);
+    for (size_t i = 0; i < count; i++)
+        json_number(j, NULL, values[i]);
+    json_close(j, ']');
+}

@@ -26,5 +26,6 @@ void json_number(json *j, const char *key, double value);
 void json_bool(json *j, const char *key, int value);
 void json_null(json *j, const char *key);
 void json_integers(json *j, const char *key, int count, const int64_t *values);
+void json_numbers(json *j, const char *key, size_t count, const double *values);
 
 #endif

@@ -29,7 +29,7 @@ void record_free(record *r) {
 }
 
 size_t record_planned_peak(const record *r) {
-    return r->figures.result.bytes.planned_peak_bytes + r->figures.result.loader_bytes;
+    return comet_run_planned_peak(&r->figures.result);
 }
 
 /* ---- curves ---- */

@@ -133,7 +133,7 @@ static void print_summary(const watch *w) {
     printf("peak      %s planned, %s measured", text_size(record_planned_peak(&w->record), a, sizeof a),
            text_size(f->measured_peak_bytes, b, sizeof b));
     printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
-           text_size(r->loader_bytes, b, sizeof b));
+           text_size(r->loader_bytes[COMET_SPLIT_TRAIN], b, sizeof b));
     printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
     if (r->skipped)
         printf("skipped   %lld steps that were not finite\n", (long long)r->skipped);

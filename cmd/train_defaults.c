@@ -11,12 +11,14 @@ static int has_no_norm(const char *model) {
     return strcmp(model, "alexnet") == 0 || strcmp(model, "vgg16") == 0;
 }
 
+/* 0.1 for 128 small images; for photographs, as is usual, for 256. */
 static double default_rate(const comet_run_options *run) {
     const comet_trainer_options *t = &run->trainer;
     if (t->optimiser.kind == COMET_ADAMW)
         return 1e-3;
     int images = t->batch * (t->accumulate > 1 ? t->accumulate : 1);
-    double rate = images < 128 ? 0.1 * images / 128 : 0.1;
+    int whole = comet_dataset_is_decoded(run->data) ? 256 : 128;
+    double rate = images < whole ? 0.1 * images / whole : 0.1;
     return has_no_norm(t->model) || run->weights ? rate / 10 : rate;
 }
 

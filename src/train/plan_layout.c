@@ -28,11 +28,6 @@ typedef struct range {
     size_t start, end;
 } range;
 
-static int by_start(const void *a, const void *b) {
-    const range *x = a, *y = b;
-    return x->start < y->start ? -1 : x->start > y->start;
-}
-
 /* The smallest gap between taken ranges (in the order of their starts) that holds `bytes`. */
 static size_t best_gap(const range *taken, int count, size_t bytes) {
     size_t end = 0, best = SIZE_MAX, best_bytes = SIZE_MAX;
@@ -51,18 +46,21 @@ static int overlap(const comet_buffer *a, const comet_buffer *b) {
     return a->first <= b->last && b->first <= a->last;
 }
 
-static void place(comet_plan *p, const item *items, range *taken, int i) {
-    comet_buffer *b = &p->buffers[items[i].index];
-    int count = 0;
-    for (int k = 0; k < i; k++) {
-        const comet_buffer *other = &p->buffers[items[k].index];
+/* `placed`: the buffers that have their place, by where it is; the new one is put among them. */
+static void place(comet_plan *p, int index, int *placed, int count, range *taken) {
+    comet_buffer *b = &p->buffers[index];
+    int in_the_way = 0, at = count;
+    for (int k = 0; k < count; k++) {
+        const comet_buffer *other = &p->buffers[placed[k]];
         if (overlap(b, other))
-            taken[count++] = (range){other->offset, other->offset + other->bytes};
+            taken[in_the_way++] = (range){other->offset, other->offset + other->bytes};
     }
-    qsort(taken, (size_t)count, sizeof *taken, by_start);
-    b->offset = best_gap(taken, count, b->bytes);
+    b->offset = best_gap(taken, in_the_way, b->bytes);
     if (b->offset + b->bytes > p->arena_bytes)
         p->arena_bytes = b->offset + b->bytes;
+    for (; at > 0 && p->buffers[placed[at - 1]].offset > b->offset; at--)
+        placed[at] = placed[at - 1];
+    placed[at] = index;
 }
 
 static void count_live(comet_plan *p) {
@@ -79,15 +77,17 @@ comet_status comet_plan_layout(comet_plan *p) {
     const size_t count = (size_t)p->buffer_count;
     item *items = comet_memory_take(p->allocator, count * sizeof *items);
     range *taken = comet_memory_take(p->allocator, count * sizeof *taken);
-    comet_status status = items && taken ? COMET_OK : COMET_ERROR_MEMORY;
+    int *placed = comet_memory_take(p->allocator, count * sizeof *placed);
+    comet_status status = items && taken && placed ? COMET_OK : COMET_ERROR_MEMORY;
     if (status == COMET_OK) {
         for (int i = 0; i < p->buffer_count; i++)
             items[i] = (item){p->buffers[i].bytes, p->buffers[i].first, i};
         qsort(items, count, sizeof *items, by_size);
         for (int i = 0; i < p->buffer_count; i++)
-            place(p, items, taken, i);
+            place(p, items[i].index, placed, i, taken);
         count_live(p);
     }
+    comet_memory_give(p->allocator, placed, count * sizeof *placed);
     comet_memory_give(p->allocator, taken, count * sizeof *taken);
     comet_memory_give(p->allocator, items, count * sizeof *items);
     return status;

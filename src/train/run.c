@@ -62,13 +62,13 @@ static comet_status set_up(comet_run_session *s) {
     const comet_run_options *o = s->options;
     comet_status status = check(s);
     if (status == COMET_OK)
-        status = comet_run_trainer_options(o, &s->trainer_options, &s->result->loader_bytes, s->message);
+        status = comet_run_trainer_options(o, &s->trainer_options, s->result->loader_bytes, s->message);
     s->trainer_options.control_log = tell_control;
     s->trainer_options.control_context = s;
     if (status == COMET_OK)
         status = comet_trainer_new(&s->trainer_options, s->allocator, &s->trainer, s->message);
     if (status == COMET_OK)
-        status = comet_run_open_loaders(s);
+        status = comet_run_open_loader(s, COMET_SPLIT_TRAIN, &s->train);
     if (status == COMET_OK)
         status = set_length(s);
     if (status == COMET_OK && comet_run_times_init(&s->times, s->steps, s->allocator) != COMET_OK)
@@ -78,7 +78,7 @@ static comet_status set_up(comet_run_session *s) {
 
 static void take_down(comet_run_session *s) {
     comet_run_times_destroy(&s->times, s->allocator);
-    comet_run_close_loaders(s);
+    comet_loader_free(s->train);
     comet_trainer_free(s->trainer);
 }
 

@@ -75,7 +75,7 @@ typedef struct comet_run_result {
     double images_per_second;                     /* of such an update */
     uint64_t saved_raw_bytes, saved_stored_bytes; /* a step's: means over the run */
     comet_trainer_bytes bytes;
-    size_t loader_bytes; /* both loaders, beside the trainer's; the data set's own are in its info */
+    size_t loader_bytes[COMET_SPLITS]; /* beside the trainer's; that of the evaluation is there only while it lasts */
 } comet_run_result;
 
 /*
@@ -87,7 +87,13 @@ comet_status comet_run(const comet_run_options *options, const comet_allocator *
 
 /* The trainer's options as comet_run completes them: sizes, classes, normalisation, and what data and loaders hold. */
 comet_status comet_run_trainer_options(const comet_run_options *options, comet_trainer_options *trainer,
-                                       size_t *loader_bytes, comet_message *message);
+                                       size_t loader_bytes[COMET_SPLITS], comet_message *message);
+
+/*
+ * The most that trainer and loaders are planned to hold. While the network is evaluated there is a loader more, and nothing saved for
+ * backward. The data set's own bytes are not in it.
+ */
+size_t comet_run_planned_peak(const comet_run_result *result);
 
 /*
  * The largest batch up to `most` with which trainer, data and loaders fit trainer.memory_bytes, every tensor being held in the form that the

@@ -2,13 +2,6 @@
 /* The evaluation split through the network. */
 #include "train/run_impl.h"
 
-static comet_status rewind_to_first(comet_run_session *s) {
-    comet_loader_state state = comet_loader_get_state(s->evaluate);
-    state.epoch = 0;
-    state.position = 0;
-    return comet_loader_set_state(s->evaluate, &state, s->message);
-}
-
 static void tell(comet_run_session *s, const comet_accuracy *accuracy, const comet_mean *loss) {
     comet_run_event event = comet_run_event_of(s, COMET_RUN_EVALUATED);
     s->evaluated_step = s->step;
@@ -19,18 +12,22 @@ static void tell(comet_run_session *s, const comet_accuracy *accuracy, const com
     comet_run_tell(s, &event);
 }
 
-comet_status comet_run_evaluate(comet_run_session *s) {
-    int64_t left = comet_dataset_get_info(s->options->data)->count[COMET_SPLIT_EVALUATE];
-    if (s->options->evaluate_most && s->options->evaluate_most < left)
-        left = s->options->evaluate_most;
+static int64_t images(const comet_run_session *s) {
+    int64_t all = comet_dataset_get_info(s->options->data)->count[COMET_SPLIT_EVALUATE],
+            most = s->options->evaluate_most;
+    return most && most < all ? most : all;
+}
+
+static comet_status evaluate(comet_run_session *s, comet_loader *loader) {
+    int64_t left = images(s);
     comet_accuracy accuracy = {0};
     comet_mean loss = {0};
     comet_batch batch = {.last = left == 0};
-    comet_status status = rewind_to_first(s);
+    comet_status status = COMET_OK;
     while (status == COMET_OK && !batch.last && left > 0) {
         if (comet_run_stopped(s))
             return COMET_OK; /* half an evaluation is none */
-        status = comet_loader_next(s->evaluate, &batch, s->message);
+        status = comet_loader_next(loader, &batch, s->message);
         int count = batch.count < left ? batch.count : (int)left;
         if (status == COMET_OK && count > 0)
             status =
@@ -39,5 +36,16 @@ comet_status comet_run_evaluate(comet_run_session *s) {
     }
     if (status == COMET_OK)
         tell(s, &accuracy, &loss);
+    return status;
+}
+
+/* Its loader's memory is not held while the network is trained. */
+comet_status comet_run_evaluate(comet_run_session *s) {
+    comet_loader *loader = NULL;
+    comet_status status = comet_run_open_loader(s, COMET_SPLIT_EVALUATE, &loader);
+    if (status == COMET_OK)
+        status = evaluate(s, loader);
+    comet_loader_free(loader);
+    s->evaluations++;
     return status;
 }

@@ -19,7 +19,8 @@ typedef struct comet_run_session {
     comet_run_result *result;
 
     comet_trainer *trainer;
-    comet_loader *train, *evaluate;
+    comet_loader *train;
+    int evaluations; /* so far */
     comet_schedule schedule;
     int accumulate;
     int64_t step, steps;
@@ -45,8 +46,7 @@ int comet_run_stopped(const comet_run_session *s);
 
 /* ---- run_loader.c ---- */
 
-comet_status comet_run_open_loaders(comet_run_session *s);
-void comet_run_close_loaders(comet_run_session *s);
+comet_status comet_run_open_loader(comet_run_session *s, comet_split split, comet_loader **loader);
 
 /* ---- run_loop.c ---- */
 

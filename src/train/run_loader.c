@@ -49,37 +49,33 @@ static comet_status complete_sizes(const comet_dataset_info *info, comet_trainer
 }
 
 comet_status comet_run_trainer_options(const comet_run_options *options, comet_trainer_options *trainer,
-                                       size_t *loader_bytes, comet_message *message) {
+                                       size_t loader_bytes[COMET_SPLITS], comet_message *message) {
     const comet_dataset_info *info = comet_dataset_get_info(options->data);
     *trainer = options->trainer;
-    *loader_bytes = 0;
+    trainer->reserved_bytes = info->memory_bytes;
     comet_status status = complete_sizes(info, trainer, message);
     for (int split = 0; split < COMET_SPLITS && status == COMET_OK; split++) {
         comet_loader_options loader = loader_options(options, trainer, (comet_split)split);
-        size_t bytes = 0;
-        status = comet_loader_memory(options->data, &loader, &bytes, message);
-        *loader_bytes += bytes;
+        status = comet_loader_memory(options->data, &loader, &loader_bytes[split], message);
+        trainer->reserved_bytes += status == COMET_OK ? loader_bytes[split] : 0;
     }
-    trainer->reserved_bytes = info->memory_bytes + *loader_bytes;
     return status;
 }
 
-static comet_status open_loader(comet_run_session *s, comet_split split, comet_loader **loader) {
+size_t comet_run_planned_peak(const comet_run_result *r) {
+    const comet_trainer_bytes *b = &r->bytes;
+    const size_t saved = b->planned_peak_bytes - b->static_bytes - b->arena_bytes;
+    const size_t evaluation = r->loader_bytes[COMET_SPLIT_EVALUATE];
+    return b->planned_peak_bytes + r->loader_bytes[COMET_SPLIT_TRAIN] + (evaluation > saved ? evaluation - saved : 0);
+}
+
+comet_status comet_run_open_loader(comet_run_session *s, comet_split split, comet_loader **loader) {
     comet_loader_options options = loader_options(s->options, &s->trainer_options, split);
     options.allocator = s->allocator;
-    options.report = report_file;
+    if (split == COMET_SPLIT_TRAIN || s->evaluations == 0) /* a broken file is told once */
+        options.report = report_file;
     options.report_context = s;
     return comet_loader_new(s->options->data, &options, loader, s->message);
-}
-
-comet_status comet_run_open_loaders(comet_run_session *s) {
-    comet_status status = open_loader(s, COMET_SPLIT_TRAIN, &s->train);
-    return status == COMET_OK ? open_loader(s, COMET_SPLIT_EVALUATE, &s->evaluate) : status;
-}
-
-void comet_run_close_loaders(comet_run_session *s) {
-    comet_loader_free(s->train);
-    comet_loader_free(s->evaluate);
 }
 
 /* All memory that a batch of that size would take, each tensor in the form that was asked for. */
@@ -88,10 +84,10 @@ static comet_status bytes_for(const comet_run_options *options, int batch, const
     comet_run_options o = *options;
     comet_trainer_options trainer;
     comet_fit fit;
-    size_t loader_bytes;
+    size_t loader_bytes[COMET_SPLITS];
     o.trainer.batch = batch;
     o.trainer.memory_bytes = 0;
-    comet_status status = comet_run_trainer_options(&o, &trainer, &loader_bytes, message);
+    comet_status status = comet_run_trainer_options(&o, &trainer, loader_bytes, message);
     if (status == COMET_OK)
         status = comet_trainer_fit(&trainer, allocator, &fit, NULL, NULL, NULL, message);
     if (status == COMET_OK)

@@ -13,7 +13,7 @@ import case
 SMALL = ("compare", "--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2",
          "--quiet")
 KEYS = {"name", "seed", "batch", "accuracy", "saved_raw_bytes", "saved_stored_bytes", "planned_peak_bytes",
-        "measured_peak_bytes", "static_bytes", "ms_per_step", "images_per_s"}
+        "measured_peak_bytes", "static_bytes", "ms_per_step", "images_per_s", "loss_step", "loss"}
 
 
 class Compare(case.Case):
@@ -28,6 +28,8 @@ class Compare(case.Case):
         for run in runs:
             self.assertEqual(set(run), KEYS)
             self.assertEqual(run["batch"], 16)
+            self.assertEqual(run["loss_step"], list(range(1, 21)))
+            self.assertLess(sum(run["loss"][-5:]), sum(run["loss"][:5]))
             self.assertTrue(0 <= run["accuracy"] <= 100)
             self.assertGreater(run["measured_peak_bytes"], run["static_bytes"])
             self.assertAlmostEqual(run["images_per_s"], 16e3 / run["ms_per_step"], delta=0.01 * run["images_per_s"])

@@ -134,7 +134,7 @@ static void test_events(void **state) {
     assert_int_equal(result.stopped, 0);
     assert_true(result.ms_per_step > 0 && fabs(result.images_per_second * result.ms_per_step - 1e4) < 1);
     assert_true(result.bytes.allocated_peak_bytes <= result.bytes.planned_peak_bytes);
-    assert_true(result.loader_bytes > 0);
+    assert_true(result.loader_bytes[COMET_SPLIT_TRAIN] > 0 && result.loader_bytes[COMET_SPLIT_EVALUATE] > 0);
 }
 
 /* The mean of the last epoch's losses. */
@@ -372,9 +372,9 @@ static long trainer_requests(const comet_run_options *options) {
     counting_allocator counter;
     comet_trainer_options completed;
     comet_trainer *trainer = NULL;
-    size_t loader_bytes;
+    size_t loader_bytes[COMET_SPLITS];
     counting_allocator_init(&counter);
-    assert_ok(comet_run_trainer_options(options, &completed, &loader_bytes, &message));
+    assert_ok(comet_run_trainer_options(options, &completed, loader_bytes, &message));
     assert_ok(comet_trainer_new(&completed, &counter.allocator, &trainer, &message));
     comet_trainer_free(trainer);
     return counter.calls;
@@ -421,10 +421,10 @@ static void test_largest_batch(void **state) {
         for (int more = 0; more < 2 && batch[i] + more <= 90; more++) {
             comet_trainer_options trainer;
             comet_fit fit;
-            size_t loader_bytes;
+            size_t loader_bytes[COMET_SPLITS];
             options.trainer.batch = batch[i] + more;
             options.trainer.memory_bytes = 0;
-            assert_ok(comet_run_trainer_options(&options, &trainer, &loader_bytes, &message));
+            assert_ok(comet_run_trainer_options(&options, &trainer, loader_bytes, &message));
             assert_ok(comet_trainer_fit(&trainer, NULL, &fit, NULL, NULL, NULL, &message));
             assert_int_equal(fit.bytes.planned_peak_bytes + trainer.reserved_bytes > limit, more);
         }

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The measurements behind bench/results/train-cpu.md, part by part, as JSON files in a folder. Takes hours in all on two cores.
+#
+# usage: bench/train_figures.sh COMET OUT DOGS CIFAR [PART...]
+#   COMET  the command        DOGS   a folder of images with train/ and test/ (figures: 28 breeds of Stanford Dogs)
+#   OUT    where results go   CIFAR  the folder of CIFAR-10's binary files
+#   PART   saved, peak, models, accuracy, others, speed; all of them if none is named
+set -euo pipefail
+[ $# -ge 4 ] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+comet=$1 out=$2 dogs=folder:$3 cifar=cifar10:$4
+shift 4
+[ $# -gt 0 ] || set -- saved peak models accuracy others speed
+here=$(dirname "$0")
+torch=${PYTHON:-python3}
+mkdir -p "$out"
+
+# What a trained-a-little network saves, at 0.3 x rms.
+saved() {
+    "$comet" train --model resnet18 --data "$dogs" --image 224 --batch 16 --steps 100 --codec eb:0.3 --checkpoint none \
+        --eval-images 64 --json-log "$out/saved-resnet18.jsonl" --quiet
+    "$comet" train --model resnet50 --data "$dogs" --image 224 --batch 16 --steps 60 --lr 0.003 --codec eb:0.3 --checkpoint none \
+        --eval-images 64 --json-log "$out/saved-resnet50.jsonl" --quiet
+}
+
+# Peaks at batch 16, planned and as the operating system counts them, beside PyTorch's; at 64 as planned.
+peak() {
+    for model in resnet18 resnet50; do
+        "$comet" compare --model $model --data "$dogs" --image 224 --batch 16 --steps 3 --eval-images 16 \
+            --variants none,eb:0.3,pool:2,group:4,recompute --json --quiet >"$out/peak-$model.json"
+        "$torch" "$here/pytorch_step.py" $model 224 16 2 >"$out/peak-$model-pytorch.json"
+        for codec in none eb:0.3 pool:2 recompute; do
+            "$comet" plan --model $model --image 224 --batch 64 --codec $codec --json >"$out/plan-$model-$codec.json"
+        done
+    done
+}
+
+# Each network on photographs, compressed and not: does the loss fall alike?
+models() {
+    for model in alexnet resnet18 efficientnet_b0 resnet50 vgg16; do
+        case $model in alexnet | vgg16) rate=0.001 ;; *) rate=0.003 ;; esac
+        "$comet" compare --model $model --data "$dogs" --image 224 --batch 8 --steps 40 --lr $rate --eval-images 16 \
+            --variants none,eb:0.3 --json --report "$out/models-$model.html" --quiet >"$out/models-$model.json"
+    done
+}
+
+accuracy() {
+    "$comet" compare --model resnet8 --data "$cifar" --variants none,eb:0.3 --seeds 5 --epochs 5 --eval-every 0 --json \
+        --report "$out/accuracy.html" --quiet >"$out/accuracy.json"
+}
+
+# `none` is not run again: for a seed it gives the same bits.
+others() {
+    "$comet" compare --model resnet8 --data "$cifar" --variants pool:2,group:4,dct --seeds 5 --epochs 5 --eval-every 0 --json \
+        --report "$out/others.html" --quiet >"$out/others.json"
+}
+
+# Beside PyTorch in turns, so that both see the same machine.
+speed() {
+    for turn in 1 2 3; do
+        "$comet" compare --model resnet18-cifar --data "$cifar" --batch 64 --steps 12 --eval-images 64 --variants none,eb:0.3 --json \
+            --quiet >"$out/speed-resnet18-cifar-$turn.json"
+        "$torch" "$here/pytorch_step.py" resnet18-cifar 32 64 12 >"$out/speed-resnet18-cifar-pytorch-$turn.json"
+        "$comet" compare --model resnet50 --data "$dogs" --image 224 --batch 8 --steps 8 --eval-images 8 --variants none,eb:0.3 --json \
+            --quiet >"$out/speed-resnet50-$turn.json"
+        "$torch" "$here/pytorch_step.py" resnet50 224 8 8 >"$out/speed-resnet50-pytorch-$turn.json"
+    done
+}
+
+for part in "$@"; do
+    echo "$part ..."
+    "$part"
+done

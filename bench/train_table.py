@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of bench/results/train-cpu.md from what bench/train_figures.sh measured.  usage: train_table.py FOLDER
+
+Parts that were not measured are left out.
+"""
+import glob
+import json
+import math
+import os
+import statistics
+import sys
+
+FOLDER = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
+MIB = 2.0 ** 20
+
+
+def load(name):
+    path = os.path.join(FOLDER, name)
+    if not os.path.exists(path) or os.path.getsize(path) == 0:
+        return None
+    with open(path) as file:
+        return [json.loads(line) for line in file] if name.endswith(".jsonl") else json.load(file)
+
+
+def table(title, columns, rows):
+    if rows:
+        print(f"\n{title}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+        for row in rows:
+            print(f"| {' | '.join(str(cell) for cell in row)} |")
+
+
+def mib(value):
+    return f"{value / MIB:.1f}"
+
+
+def saved():
+    rows = []
+    for model in ("resnet18", "resnet50"):
+        log, torch = load(f"saved-{model}.jsonl"), load(f"peak-{model}-pytorch.json")
+        if not log or not torch:
+            continue
+        theirs = torch["channels_last"]["saved_bytes"] / torch["batch"]
+        steps = [e for e in log if e["event"] == "step"]
+        batch = next(e for e in log if e["event"] == "start")["batch"]
+        for first, last in ((0, 10), (len(steps) - 10, len(steps))):
+            part = steps[first:last]
+            stored = statistics.mean(e["saved_stored_bytes"] for e in part) / batch
+            loss = statistics.mean(e["loss"] for e in part)
+            rows.append((model, f"{first + 1}-{last}", f"{loss:.2f}", f"{theirs / MIB:.1f}", f"{stored / MIB:.2f}", f"{theirs / stored:.1f}"))
+    table("Saved for backward, MiB a sample, 224 px", ("model", "steps", "loss", "PyTorch", "eb", "times fewer"), rows)
+
+
+def peaks():
+    for model in ("resnet18", "resnet50"):
+        ours, torch, rows = load(f"peak-{model}.json"), load(f"peak-{model}-pytorch.json"), []
+        if not ours:
+            continue
+        none = ours["variants"][0]
+        above = lambda v, key: v[key] - v["static_bytes"]
+        for v in ours["variants"]:
+            rows.append((v["name"], mib(v["saved_stored_bytes"]), mib(above(v, "planned_peak_bytes")), mib(above(v, "measured_peak_bytes")),
+                         f"{above(none, 'measured_peak_bytes') / above(v, 'measured_peak_bytes'):.2f}"))
+        for layout in ("contiguous_format", "channels_last") if torch else ():
+            t = torch[layout]
+            rows.append((f"PyTorch {t['torch']}, {layout}", mib(t["saved_bytes"]), "", mib(t["peak_minus_static_bytes"]),
+                         f"{above(none, 'measured_peak_bytes') / t['peak_minus_static_bytes']:.2f}"))
+        table(f"{model}, 224 px, batch 16: MiB, peaks less weights, gradients and momentum", ("", "saved", "planned", "measured", "`none` / this"), rows)
+    rows = []
+    for model in ("resnet18", "resnet50"):
+        plans = {c: load(f"plan-{model}-{c}.json") for c in ("none", "eb:0.3", "pool:2", "recompute")}
+        if all(plans.values()):
+            least = {c: p["peak_bytes"] - p["static_bytes"] for c, p in plans.items()}
+            rows.append((model, *(f"{mib(v)} ({least['none'] / v:.2f} x)" for v in least.values())))
+    table("Planned at batch 64, before any step: MiB less weights, gradients and momentum", ("model", "none", "eb:0.3", "pool:2", "recompute"), rows)
+
+
+def models():
+    rows = []
+    for path in sorted(glob.glob(os.path.join(FOLDER, "models-*.json"))):
+        run = load(os.path.basename(path))
+        for v in run["variants"] if run else ():
+            loss = v["loss"]
+            tenth = max(1, len(loss) // 8)
+            rows.append((run["model"], v["name"], f"{statistics.mean(loss[:tenth]):.2f}", f"{statistics.mean(loss[-tenth:]):.2f}",
+                         mib(v["saved_stored_bytes"]), mib(v["measured_peak_bytes"] - v["static_bytes"]), f"{v['ms_per_step']:.0f}"))
+    table("On photographs, batch 8, 40 steps", ("model", "variant", "first loss", "last loss", "saved MiB", "peak less static MiB", "ms a step"), rows)
+
+
+STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
+
+
+def accuracy():
+    first, others, rows = load("accuracy.json"), load("others.json"), []
+    if not first:
+        return
+    runs = first["variants"] + (others["variants"] if others else [])
+    none = {v["seed"]: v for v in runs if v["name"] == "none"}
+    for name in dict.fromkeys(v["name"] for v in runs):
+        mine = [v for v in runs if v["name"] == name]
+        differences = [v["accuracy"] - none[v["seed"]]["accuracy"] for v in mine]
+        n = len(differences)
+        half = STUDENT[n] * statistics.stdev(differences) / math.sqrt(n) if n > 1 else math.inf
+        rows.append((name, n, f"{statistics.mean(v['accuracy'] for v in mine):.2f}",
+                     "" if name == "none" else f"{statistics.mean(differences):+.2f} ({statistics.mean(differences) - half:+.2f} to {statistics.mean(differences) + half:+.2f})",
+                     mib(statistics.mean(v["saved_stored_bytes"] for v in mine)),
+                     f"{none[1]['saved_stored_bytes'] / statistics.mean(v['saved_stored_bytes'] for v in mine):.1f}",
+                     mib(statistics.mean(v["measured_peak_bytes"] for v in mine))))
+    table("CIFAR-10, resnet8, 5 epochs", ("variant", "seeds", "accuracy %", "points against `none` (95 %)", "saved MiB a step", "times fewer", "measured peak MiB"), rows)
+
+
+def speed():
+    rows = []
+    for model in ("resnet18-cifar", "resnet50"):
+        for turn in (1, 2, 3):
+            ours, torch = load(f"speed-{model}-{turn}.json"), load(f"speed-{model}-pytorch-{turn}.json")
+            if not ours or not torch:
+                continue
+            none, eb = (v["ms_per_step"] for v in ours["variants"])
+            layouts = [torch[k]["ms_per_step"] for k in ("contiguous_format", "channels_last")]
+            rows.append((model, ours["variants"][0]["batch"], f"{none:.0f}", f"{eb:.0f}", f"{layouts[0]:.0f} / {layouts[1]:.0f}",
+                         f"{none / min(layouts):.2f}", f"{eb / none:.2f}", torch["channels_last"]["torch"]))
+    table("ms a step, in turns", ("model", "batch", "none", "eb:0.3", "PyTorch, contiguous / channels_last", "none / PyTorch", "eb / none", "version"), rows)
+
+
+for part in (saved, peaks, models, accuracy, speed):
+    part()
