@@ -65,12 +65,7 @@ static int read_request(request *r, int argc, char **argv) {
                           {"--help", OPTION_FLAG, &r->help},
                           {"-h", OPTION_FLAG, &r->help},
                           {NULL, OPTION_FLAG, NULL}};
-    option table[TRAIN_OPTIONS + sizeof own / sizeof *own];
-    train_options_table(&r->texts, table);
-    memcpy(table + TRAIN_OPTIONS, own, sizeof own);
-    int answer = options_parse(table, argc, argv, &r->operands);
-    if (answer == DONE && r->operands.count)
-        return misuse("unexpected '%s'", r->operands.items[0]);
+    int answer = train_options_parse(&r->texts, own, sizeof own / sizeof *own, argc, argv, &r->operands);
     if (answer == DONE && r->texts.codec)
         return misuse("--codec is for 'comet train'; give --variants");
     return answer;

@@ -54,7 +54,7 @@ const char train_options_help[] =
     "  --seed S              of first values, order, augmentation and dropout (1)\n"
     "  --threads N           0: one for each core (0)\n";
 
-void train_options_table(train_texts *t, option *table) {
+static void fill_table(train_texts *t, option *table) {
     const option entries[TRAIN_OPTIONS] = {{"--model", OPTION_TEXT, &t->model},
                                            {"--data", OPTION_TEXT, &t->data},
                                            {"--codec", OPTION_TEXT, &t->codec},
@@ -86,6 +86,17 @@ void train_options_table(train_texts *t, option *table) {
                                            {"--nesterov", OPTION_FLAG, &t->nesterov},
                                            {"--no-augment", OPTION_FLAG, &t->no_augment}};
     memcpy(table, entries, sizeof entries);
+}
+
+int train_options_parse(train_texts *texts, const option *own, size_t own_count, int argc, char **argv,
+                        text_array *operands) {
+    option table[TRAIN_OPTIONS + MOST_OWN_OPTIONS];
+    fill_table(texts, table);
+    memcpy(table + TRAIN_OPTIONS, own, own_count * sizeof *own);
+    int answer = options_parse(table, argc, argv, operands);
+    if (answer == DONE && operands->count)
+        return misuse("unexpected '%s'", operands->items[0]);
+    return answer;
 }
 
 int train_fail(comet_status status, const comet_message *message) {

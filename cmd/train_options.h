@@ -17,8 +17,10 @@ typedef struct train_texts {
 
 enum { TRAIN_OPTIONS = 30 };
 
-/* Fills the first TRAIN_OPTIONS entries of a table. */
-void train_options_table(train_texts *texts, option *table);
+/* The shared options and a command's `own` (up to MOST_OWN_OPTIONS, its end included), which takes no operands. */
+enum { MOST_OWN_OPTIONS = 12 };
+int train_options_parse(train_texts *texts, const option *own, size_t own_count, int argc, char **argv,
+                        text_array *operands);
 
 /* The lines of --help about them. */
 extern const char train_options_help[];

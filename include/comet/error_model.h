@@ -63,7 +63,7 @@ typedef struct comet_use_stats {
     /* Mean |momentum| of the parameter that it reaches, in units of its gradient: comet_momentum_sgd, comet_momentum_adam. */
     double momentum;
     double acgc;       /* AC-GC's squared bound for e = 1: comet_acgc_conv, comet_acgc_norm (acgc alone); 0: no limit */
-    double correction; /* measured sigma over the model's, where it was measured (`assess`); 0: 1 */
+    double correction; /* measured sigma over the model's, where it was measured; 0: 1 */
 } comet_use_stats;
 
 /*

@@ -7,57 +7,26 @@ import os
 import random
 import struct
 import subprocess
-import sys
-import tempfile
-import unittest
 import zipfile
 
+import case
 import files
 
-COMET = ""
 CODECS = ("eb", "zvc", "mask", "pool", "group", "dct", "raw")
 COMMANDS = (["compress"], ["decompress"], ["inspect"], ["bench"], ["bench", "codec"], ["demo"], ["demo", "codec"],
-            ["train"], ["compare"])
+            ["train"], ["plan"], ["compare"])
 
 
-class Case(unittest.TestCase):
-    """A folder of its own, and ways to run the command in it."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="comet_cmd_")
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Case(case.Case):
     def write(self, name, data):
         with open(self.path(name), "wb") as file:
             file.write(data)
         return name
 
-    def read(self, name):
-        with open(self.path(name), "rb") as file:
-            return file.read()
-
-    def run_comet(self, *arguments, **options):
-        return subprocess.run([COMET, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              timeout=120, check=False, **options)
-
-    def comet(self, *arguments):
-        """Must succeed; its standard output."""
-        done = self.run_comet(*arguments)
-        self.assertEqual(done.returncode, 0, (arguments, done.stderr))
-        return done.stdout.decode()
-
     def refused(self, code, *arguments, says=""):
-        """Must fail with the code, one line on standard error, and no file more or less."""
+        """And there is no file more or less."""
         before = sorted(os.listdir(self.folder))
-        done = self.run_comet(*arguments)
-        text = done.stderr.decode()
-        self.assertEqual(done.returncode, code, (arguments, text))
-        self.assertRegex(text, r"\Acomet: [^\n]+\n\Z", arguments)
-        self.assertIn(says, text)
+        super().refused(code, *arguments, says=says)
         self.assertEqual(sorted(os.listdir(self.folder)), before)
 
     def round_trip(self, name, *options, result="back.npy"):
@@ -388,7 +357,7 @@ class Failures(Case):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
         with open("/dev/full", "wb") as full:
-            done = subprocess.run([COMET, "inspect", self.path("x.comet")], stdout=full, stderr=subprocess.PIPE, check=False)
+            done = subprocess.run([case.COMET, "inspect", self.path("x.comet")], stdout=full, stderr=subprocess.PIPE, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertTrue(done.stderr.startswith(b"comet: "))
 
@@ -633,7 +602,4 @@ class Gpu(BenchCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    COMET = os.path.abspath(sys.argv.pop(1))
-    unittest.main()
+    case.main(__doc__)
