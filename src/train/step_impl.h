@@ -29,8 +29,13 @@ static inline void *comet_step_at(const comet_step *s, int buffer) {
 
 size_t comet_step_handles_bytes(const comet_plan *plan);
 
-/* `grid` NULL: the values as they are. */
-comet_status comet_step_save(comet_step *s, int entry, float *data, const comet_codec_grid *grid);
+typedef struct comet_step_content {
+    float *data;
+    const comet_codec_grid *grid; /* NULL: the values as they are */
+    double rms;                   /* of the non-zeros, normalised by the grid; 0 or not finite: not known */
+} comet_step_content;
+
+comet_status comet_step_save(comet_step *s, int entry, const comet_step_content *content);
 comet_status comet_step_load(comet_step *s, const comet_plan_load *load);
 comet_status comet_step_load_part(const comet_step *s, int entry, int part, float *data);
 void comet_step_release(comet_step *s, int entry);

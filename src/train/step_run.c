@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A step: the plan's order, carried out. */
+#include <math.h>
 #include <string.h>
 
 #include "train/step_impl.h"
@@ -35,6 +36,25 @@ static comet_op_call call_of(const comet_step *s, int i) {
     return call;
 }
 
+/*
+ * The rms of a batch norm's normalised input, of its non-zeros: in a channel u has the variance v / (v + epsilon) = 1 - epsilon scale^2. Channels
+ * without any variance are all zeros. 0: there are no others.
+ */
+static double normalised_rms(const comet_op_call *call) {
+    const int64_t channels = comet_value_shape(call->graph, call->node->output)->channels;
+    const float *scale = call->side;
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t c = 0; c < channels; c++) {
+        const double variance = 1 - (double)call->node->as.norm.epsilon * (double)scale[c] * (double)scale[c];
+        if (variance <= 1e-6)
+            continue;
+        sum += variance;
+        count++;
+    }
+    return count ? sqrt(sum / (double)count) : 0;
+}
+
 /* A batch norm whose input is saved: between its statistics, which the grid needs, and its output, which may be written over the input. */
 static comet_status save_norm(comet_step *s, comet_op_call *call, int entry) {
     const comet_op_kernel *kernel = s->plan->backend->kernels[call->node->kind];
@@ -46,7 +66,8 @@ static comet_status save_norm(comet_step *s, comet_op_call *call, int entry) {
         return status;
     s->plan->backend->norm_grid(call, &grid);
     call->again = 1;
-    status = comet_step_save(s, entry, (void *)call->x[0], &grid);
+    const comet_step_content content = {(void *)call->x[0], &grid, normalised_rms(call)};
+    status = comet_step_save(s, entry, &content);
     s->diverged = status == COMET_ERROR_ARGUMENT; /* of a grid only scale and shift can be wrong: not finite */
     return status;
 }
@@ -60,10 +81,13 @@ static comet_status forward_node(comet_step *s, int i) {
     call.x[1] = comet_step_at(s, n->x[1]);
     call.y = comet_step_at(s, n->y);
     call.scratch = comet_step_at(s, n->scratch_forward);
+    comet_step_content content = {.data = call.y};
+    call.rms =
+        n->save >= 0 && s->plan->entries[n->save].form.codec.bound_kind == COMET_BOUND_RELATIVE ? &content.rms : NULL;
     comet_status status = n->save_norm >= 0 ? save_norm(s, &call, n->save_norm) : COMET_OK;
     if (status == COMET_OK)
         status = s->plan->backend->kernels[call.node->kind]->forward(&call);
-    return status == COMET_OK && n->save >= 0 ? comet_step_save(s, n->save, call.y, NULL) : status;
+    return status == COMET_OK && n->save >= 0 ? comet_step_save(s, n->save, &content) : status;
 }
 
 static comet_status forward_again(comet_step *s, const comet_plan_load *l) {
@@ -143,8 +167,9 @@ static void copy_running(comet_step *s, int back) {
 static comet_status forward(comet_step *s) {
     if (s->plan->options.input_bytes)
         comet_step_normalise(s, comet_step_input(s));
-    comet_status status =
-        s->plan->input_save >= 0 ? comet_step_save(s, s->plan->input_save, comet_step_input(s), NULL) : COMET_OK;
+    comet_status status = s->plan->input_save >= 0 ? comet_step_save(s, s->plan->input_save,
+                                                                     &(comet_step_content){.data = comet_step_input(s)})
+                                                   : COMET_OK;
     for (int i = 0; i < s->plan->n && status == COMET_OK; i++) {
         s->failed = i;
         status = forward_node(s, i);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a step saves, and how it comes back. */
+#include <float.h>
 #include <string.h>
 
 #include "train/step_impl.h"
@@ -34,12 +35,21 @@ static comet_tensor tensor_of(const comet_step *s, const comet_plan_entry *e, vo
     return t;
 }
 
-static comet_status save_part(comet_step *s, int entry, int part, float *data, const comet_codec_grid *grid,
+/* With the rms known, a relative bound need not be preceded by a pass that measures it. */
+static void make_absolute(comet_codec_params *codec, double rms) {
+    if (codec->codec != COMET_CODEC_EB || codec->bound_kind != COMET_BOUND_RELATIVE || !(rms > 0 && rms <= DBL_MAX))
+        return;
+    codec->bound_kind = COMET_BOUND_ABSOLUTE;
+    codec->bound *= rms;
+}
+
+static comet_status save_part(comet_step *s, int entry, int part, const comet_step_content *content, float *data,
                               size_t *stored) {
     const comet_plan_entry *e = &s->plan->entries[entry];
     const comet_tensor t = tensor_of(s, e, data, s->plan->options.batch / e->parts);
     comet_codec_params codec = e->form.codec;
-    codec.grid = grid;
+    codec.grid = content->grid;
+    make_absolute(&codec, content->rms);
     codec.seed = s->options->seed ^ (s->options->step << 20) ^ (uint64_t)(entry * COMET_PLAN_PARTS + part);
     comet_store_item item = COMET_STORE_ITEM_INIT;
     item.name = e->name;
@@ -55,13 +65,13 @@ static comet_status save_part(comet_step *s, int entry, int part, float *data, c
     return status;
 }
 
-comet_status comet_step_save(comet_step *s, int entry, float *data, const comet_codec_grid *grid) {
+comet_status comet_step_save(comet_step *s, int entry, const comet_step_content *content) {
     comet_plan_entry *e = &s->plan->entries[entry];
-    const size_t values = e->raw_bytes / sizeof *data / (size_t)e->parts;
+    const size_t values = e->raw_bytes / sizeof(float) / (size_t)e->parts;
     size_t stored = 0;
     comet_status status = COMET_OK;
     for (int part = 0; part < e->parts && status == COMET_OK; part++)
-        status = save_part(s, entry, part, data + (size_t)part * values, grid, &stored);
+        status = save_part(s, entry, part, content, content->data + (size_t)part * values, &stored);
     if (status != COMET_OK) {
         s->refused = status == COMET_ERROR_CAPACITY ? entry : -1;
         return status;

@@ -110,46 +110,55 @@ __device__ __forceinline__ float norm_y(float u, const NormChannel &n, float flo
 
 // ---- the channels of a tile ----
 
-// A thread's channels where they are few: four side by side, one, or the two maps that a tile touches.
-template <int REACH> constexpr int NORM_SETS = REACH == REACH_LAST4 ? 4 : REACH == REACH_LAST1 ? 1 : 2;
+// Channels whose numbers a thread has at hand: four side by side, or one; where maps come last, that of the piece it is at.
+template <int REACH> constexpr int NORM_SETS = REACH == REACH_LAST4 ? 4 : 1;
 
-// For tiles without padding. Maps: values up to `boundary` (counted from the band's start) belong to the first of two.
+// Units of a thread's values where maps come last: columns of the four rows of a band, as wide as a piece. If maps have
+// whole bands a unit lies in one map, else in up to two, the second of which has the last rows.
+template <int REACH>
+constexpr int NORM_UNITS = reach_is_last(REACH)  ? 1
+                           : REACH == REACH_FLAT ? 8
+                                                 : 8 / reach_width(REACH);
+
+template <int REACH> __device__ __forceinline__ constexpr int norm_unit(int a, int e) {
+    return REACH == REACH_FLAT ? a : a / 4 * (4 / reach_width(REACH)) + e / reach_width(REACH);
+}
+
+// For tiles without padding.
 template <int REACH> struct NormSets {
-    bool few; // else look up every value's channel
-    u64 origin;
-    u32 boundary;
+    bool few;      // else look up every value's channel
+    bool is_whole; // units lie in one map
     u32 channel[NORM_SETS<REACH>];
+    TileChannels<REACH> tile;
 
-    __device__ __forceinline__ NormSets(const ChannelMap &map, const Geometry &g, const TileStart &s, u32 lane) {
-        few = true, origin = s.position, boundary = ~0u;
+    __device__ __forceinline__ NormSets(const ChannelMap &map, const Geometry &g, const TileStart &s, u32 lane)
+        : tile(map, g, s, lane) {
+        few = is_whole = true;
+        channel[0] = 0;
         if (reach_is_last(REACH)) {
-            u32 first = lane_start<REACH>(g, s, REACH == REACH_LAST4 ? 4 * (lane & 7) : lane).channel;
 #pragma unroll
             for (int i = 0; i < NORM_SETS<REACH>; i++)
-                channel[i] = first + i;
+                channel[i] = tile.first + i;
             return;
         }
-        channel[0] = 0;
-        channel[NORM_SETS<REACH> - 1] = 0;
         if (map.channels == 1)
             return;
-        u32 rest = 0, first;
-        u64 run = map.by_inner.divisor > 1 ? map.long_by_inner(origin, &rest) : origin;
-        map.long_by_channels(run, &first);
-        u32 reach = REACH == REACH_FLAT ? 1023 : (u32)(column_position(g, s, 255) - origin) + 3 * g.row;
-        u32 skip = map.by_inner(rest + s.column), last = map.by_inner(rest + reach);
-        few = map.is_near && last - skip <= 1;
-        boundary = (skip + 1) * map.by_inner.divisor - rest;
-        first += skip;
-        channel[0] = first - map.by_channels(first) * map.channels;
-        channel[NORM_SETS<REACH> - 1] = channel[0] + 1 == map.channels ? 0 : channel[0] + 1;
+        // a piece lies in one map, and a band in at most two
+        few = map.is_near && (REACH == REACH_FLAT ? map.by_inner.divisor % 4 == 0 : map.by_inner.divisor >= 4 * g.row);
+        is_whole = map.has_bands;
     }
 
-    // Which of the channels v[a][e] has; it lies at `index`.
-    __device__ __forceinline__ int of(int e, u64 index) const {
-        if (reach_is_last(REACH))
-            return REACH == REACH_LAST4 ? e : 0;
-        return (u32)(index - origin) >= boundary;
+    // Before a piece, in the order of for_pieces; true: there is another channel now.
+    __device__ __forceinline__ bool turn(int a, u64 index) {
+        if (reach_is_last(REACH) || !(REACH == REACH_FLAT || a % 4 == 0 || !is_whole))
+            return false;
+        channel[0] = tile.of(0, index);
+        return true;
+    }
+
+    // Which of the channels a piece's value e has.
+    __device__ __forceinline__ int of(int e) const {
+        return REACH == REACH_LAST4 ? e : 0;
     }
 };
 

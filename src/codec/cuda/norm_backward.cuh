@@ -45,8 +45,8 @@ template <int REACH, int FROM, int PASS> struct NormBackwardFew {
     static constexpr int COUNT = PASS == NORM_DX ? NORM_NUMBERS : NORM_OF_DZ;
     float of[NORM_SETS<REACH>][NORM_NUMBERS];
 
-    __device__ __forceinline__ NormBackwardFew(const NormBackwardArgs &args, const NormBackwardShared &shared,
-                                               const NormSets<REACH> &sets, u32 lane) {
+    __device__ __forceinline__ void load(const NormBackwardArgs &args, const NormBackwardShared &shared,
+                                         const NormSets<REACH> &sets, u32 lane) {
         const u32 first = threadIdx.x & ~31u;
 #pragma unroll
         for (int i = 0; i < COUNT && REACH == REACH_LAST4; i++) {
@@ -57,9 +57,8 @@ template <int REACH, int FROM, int PASS> struct NormBackwardFew {
 #pragma unroll
         for (int i = 0; i < COUNT && REACH == REACH_LAST1; i++)
             of[0][i] = shared.numbers[i][threadIdx.x];
-#pragma unroll
-        for (int c = 0; c < NORM_SETS<REACH> && !reach_is_last(REACH); c++)
-            norm_numbers<FROM, PASS>(args, shared.codec.q.classes[0], sets.channel[c], of[c]);
+        if (!reach_is_last(REACH))
+            norm_numbers<FROM, PASS>(args, shared.codec.q.classes[0], sets.channel[0], of[0]);
     }
     __device__ __forceinline__ float operator()(int number, int c) const {
         return of[c][number];
@@ -383,15 +382,17 @@ __device__ __forceinline__ void norm_store_piece(void *tensor, u64 index, int e,
 // piece.
 template <int REACH, int DTYPE, int FROM, int PASS, int HALF, class Visit, class Behind>
 __device__ __forceinline__ void
-norm_for_values(const Geometry &g, const NormSets<REACH> &sets, const NormBackwardFew<REACH, FROM, PASS> &n, u32 tile,
-                const TileStart &s, u32 lane, const NormSource<REACH, DTYPE, FROM> &source, const u32 (&dy)[8][4],
-                Visit visit, Behind behind) {
-    norm_for_pieces<REACH, HALF>(g, tile, s, lane, [&](int a, int e, u64 index) {
-        int c = sets.of(e, index);
+norm_for_values(const NormBackwardArgs &args, const NormBackwardShared &shared, NormSets<REACH> &sets,
+                NormBackwardFew<REACH, FROM, PASS> &n, u32 tile, const TileStart &s, u32 lane,
+                const NormSource<REACH, DTYPE, FROM> &source, const u32 (&dy)[8][4], Visit visit, Behind behind) {
+    if (reach_is_last(REACH))
+        n.load(args, shared, sets, lane);
+    norm_for_pieces<REACH, HALF>(args.codec.geometry, tile, s, lane, [&](int a, int e, u64 index) {
+        if (sets.turn(a, index))
+            n.load(args, shared, sets, lane);
 #pragma unroll
         for (int i = 0; i < reach_width(REACH); i++) {
-            if (REACH == REACH_FLAT || REACH == REACH_LAST4) // a piece of a row lies in one map
-                c = sets.of(e + i, index + i);
+            int c = sets.of(e + i);
             float w = __fmaf_rn(source(a, e + i), n(NORM_SCALE, c), n(NORM_SHIFT, c));
             visit(a, e + i, c, w, w <= n(NORM_THRESHOLD, c) ? 0.0f : float_of_pattern<DTYPE>(dy[a][e + i]));
         }
@@ -399,12 +400,63 @@ norm_for_values(const Geometry &g, const NormSets<REACH> &sets, const NormBackwa
     });
 }
 
-// Two sums of a warp's tile over two maps, to the tile's place.
-__device__ __forceinline__ void norm_put_maps(const NormBackwardArgs &args, u32 tile, u32 lane, const float2 *sums) {
-    float2 first = make_float2(norm_warp_sum(sums[0].x), norm_warp_sum(sums[0].y));
-    float2 second = make_float2(norm_warp_sum(sums[1].x), norm_warp_sum(sums[1].y));
-    if (lane < 2)
-        args.sums.partial[(u64)tile * args.sums.slots + lane] = lane ? second : first;
+// ---- sums of a common tile's maps ----
+
+// A thread's sums by unit, for the up to two maps that a unit touches.
+template <int REACH> struct NormUnits {
+    static constexpr int PARTS = REACH == REACH_FLAT ? 1 : 2;
+    float2 sums[NORM_UNITS<REACH>][PARTS], piece;
+    u32 map[NORM_UNITS<REACH>]; // of the first part, counted from the tile's first
+
+    __device__ __forceinline__ NormUnits() {
+        piece = make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int u = 0; u < NORM_UNITS<REACH>; u++)
+#pragma unroll
+            for (int part = 0; part < PARTS; part++)
+                sums[u][part] = piece;
+    }
+
+    // A piece of unit u, row k, has been added to `piece`; it lies in `at`.
+    __device__ __forceinline__ void take(int u, int k, u32 at, float sign) {
+        if (k == 0 || PARTS == 1)
+            map[u] = at;
+        float2 &sum = sums[u][0], &second = sums[u][PARTS - 1];
+        const bool is_second = PARTS == 2 && k > 0 && at != map[u];
+        piece.y = __fmul_rn(piece.y, sign);
+        if (is_second)
+            second = make_float2(__fadd_rn(second.x, piece.x), __fadd_rn(second.y, piece.y));
+        else
+            sum = make_float2(__fadd_rn(sum.x, piece.x), __fadd_rn(sum.y, piece.y));
+        piece = make_float2(0.0f, 0.0f);
+    }
+
+    // The thread's sums for one map.
+    __device__ __forceinline__ float2 of(u32 wanted) const {
+        float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int u = 0; u < NORM_UNITS<REACH>; u++)
+#pragma unroll
+            for (int part = 0; part < PARTS; part++)
+                if (map[u] + (u32)part == wanted) {
+                    sum.x = __fadd_rn(sum.x, sums[u][part].x);
+                    sum.y = __fadd_rn(sum.y, sums[u][part].y);
+                }
+        return sum;
+    }
+};
+
+template <int REACH>
+__device__ __forceinline__ void norm_put_maps(const NormBackwardArgs &args, const NormMaps &maps, u32 tile, u32 lane,
+                                              const NormUnits<REACH> &units) {
+    float2 *to = args.sums.partial + (u64)tile * args.sums.slots;
+#pragma unroll 1
+    for (u32 map = 0; map < maps.count; map++) {
+        float2 sum = units.of(map);
+        sum = make_float2(norm_warp_sum(sum.x), norm_warp_sum(sum.y));
+        if (lane == 0)
+            to[map] = sum;
+    }
 }
 
 // A warp on its way over tiles.
@@ -428,7 +480,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     __device__ __forceinline__ bool common(u32 tile, const TileSource &from) {
         const Geometry &g = args.codec.geometry;
         const TileStart s = tile_start<REACH>(g, tile);
-        const NormSets<REACH> sets(args.codec.channel_map, g, s, lane);
+        NormSets<REACH> sets(args.codec.channel_map, g, s, lane);
         NormSource<REACH, DTYPE, FROM> source;
         if (tile >= g.inner || !sets.few)
             return false;
@@ -445,51 +497,57 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
         return true;
     }
 
-    __device__ __forceinline__ void add(u32 tile, const TileStart &s, const NormSets<REACH> &sets,
+    __device__ __forceinline__ void add(u32 tile, const TileStart &s, NormSets<REACH> &sets,
                                         NormSource<REACH, DTYPE, FROM> &source) {
         const Geometry &g = args.codec.geometry;
         u32 dy[8][4];
         if constexpr (FROM == NORM_FROM_X)
             norm_load_half<REACH, DTYPE, NORM_WHOLE>(args.x, g, tile, s, lane, source.p);
         norm_load_half<REACH, DTYPE, NORM_WHOLE>(args.dy, g, tile, s, lane, dy);
-        const Few numbers(args, shared, sets, lane);
-        auto add_value = [&](int, int, int c, float w, float dz) {
-            if (reach_is_last(REACH)) {
-                norm_count(sums[c], dz, w);
-            } else {
-                norm_count(sums[0], c ? 0.0f : dz, w);
-                norm_count(sums[SETS - 1], c ? dz : 0.0f, w);
-            }
-        };
-        norm_for_values<REACH, DTYPE, FROM, PASS, NORM_WHOLE>(g, sets, numbers, tile, s, lane, source, dy, add_value,
-                                                              [](int, int, u64) {});
-        if constexpr (!reach_is_last(REACH)) {
-#pragma unroll
-            for (int i = 0; i < SETS; i++)
-                if (__ldg(args.tables.gamma + sets.channel[i]) < 0.0f)
-                    sums[i].y = -sums[i].y; // of u, not of w
-            norm_put_maps(args, tile, lane, sums);
-#pragma unroll
-            for (int i = 0; i < SETS; i++)
-                sums[i] = make_float2(0.0f, 0.0f);
+        if constexpr (reach_is_last(REACH)) {
+            Few n;
+            norm_for_values<REACH, DTYPE, FROM, PASS, NORM_WHOLE>(
+                args, shared, sets, n, tile, s, lane, source, dy,
+                [&](int, int, int c, float w, float dz) { norm_count(sums[c], dz, w); }, [](int, int, u64) {});
+        } else {
+            add_maps(tile, s, sets, source, dy);
         }
     }
 
+    __device__ __forceinline__ void add_maps(u32 tile, const TileStart &s, NormSets<REACH> &sets,
+                                             NormSource<REACH, DTYPE, FROM> &source, const u32 (&dy)[8][4]) {
+        const ChannelMap &channels = args.codec.channel_map;
+        const NormMaps maps = norm_maps<REACH>(args.codec.geometry, channels, s);
+        NormUnits<REACH> units;
+        Few n;
+        u32 map = 0;
+        norm_for_values<REACH, DTYPE, FROM, PASS, NORM_WHOLE>(
+            args, shared, sets, n, tile, s, lane, source, dy,
+            [&](int, int, int, float w, float dz) { norm_count(units.piece, dz, w); },
+            [&](int a, int e, u64 index) {
+                if (REACH == REACH_FLAT || a % 4 == 0 || !sets.is_whole)
+                    map = channels.by_inner(maps.skip + (u32)(index - maps.first));
+                float sign = __ldg(args.tables.gamma + sets.channel[0]) < 0.0f ? -1.0f : 1.0f; // of u, not of w
+                units.take(norm_unit<REACH>(a, e), a % 4, map, sign);
+            });
+        norm_put_maps<REACH>(args, maps, tile, lane, units);
+    }
+
     template <int HALF>
-    __device__ __forceinline__ void write(u32 tile, const TileStart &s, const NormSets<REACH> &sets,
+    __device__ __forceinline__ void write(u32 tile, const TileStart &s, NormSets<REACH> &sets,
                                           NormSource<REACH, DTYPE, FROM> &source) {
         const Geometry &g = args.codec.geometry;
         u32 dy[8][4], p[8][4];
         if constexpr (FROM == NORM_FROM_X)
             norm_load_half<REACH, DTYPE, HALF>(args.x, g, tile, s, lane, source.p);
         norm_load_half<REACH, DTYPE, HALF>(args.dy, g, tile, s, lane, dy);
-        const Few n(args, shared, sets, lane);
+        Few n;
         auto make = [&](int a, int e, int c, float w, float dz) {
             float rest = __fmaf_rn(n(NORM_OF_W, c), w, n(NORM_CONSTANT, c));
             p[a][e] = pattern_of_float<DTYPE>(__fmaf_rn(n(NORM_OF_DZ, c), dz, rest));
         };
         norm_for_values<REACH, DTYPE, FROM, PASS, HALF>(
-            g, sets, n, tile, s, lane, source, dy, make,
+            args, shared, sets, n, tile, s, lane, source, dy, make,
             [&](int a, int e, u64 index) { norm_store_piece<REACH, DTYPE>(args.dx, index, e, p[a]); });
     }
 };

@@ -25,20 +25,19 @@ template <int REACH, int DTYPE> struct NormForward {
     }
 };
 
-// A thread's channels in registers.
+// A thread's channels in registers. A channel is on above its edge, or below it if it is negative.
 template <int REACH> struct NormForwardFew {
     float scale[NORM_SETS<REACH>], shift[NORM_SETS<REACH>], edge[NORM_SETS<REACH>];
     float gamma[NORM_SETS<REACH>], beta[NORM_SETS<REACH>];
     bool negative[NORM_SETS<REACH>];
-    bool is_whole; // every channel has a threshold
+    bool is_whole = true; // every channel so far has a threshold
 
-    __device__ __forceinline__ NormForwardFew(const NormTables &t, const NormSets<REACH> &sets) {
+    __device__ __forceinline__ void load(const NormTables &t, const NormSets<REACH> &sets) {
         norm_load<REACH>(t.scale, sets, scale);
         norm_load<REACH>(t.shift, sets, shift);
         norm_load<REACH>(t.threshold, sets, edge);
         norm_load<REACH>(t.gamma, sets, gamma);
         norm_load<REACH>(t.beta, sets, beta);
-        is_whole = true;
 #pragma unroll
         for (int i = 0; i < NORM_SETS<REACH>; i++) {
             NormChannel n = {scale[i], shift[i], edge[i], gamma[i], beta[i]};
@@ -47,46 +46,32 @@ template <int REACH> struct NormForwardFew {
             edge[i] = n.edge();
         }
     }
-
-    // Bit 4 a + e: the channel of v[a][e] is on below its edge.
-    __device__ __forceinline__ u32 negative_bits(u32 second) const {
-        u32 bits = 0;
-        if (REACH == REACH_LAST4)
-#pragma unroll
-            for (int i = 0; i < NORM_SETS<REACH>; i++)
-                bits |= negative[i] ? 0x11111111u << i : 0;
-        else
-            bits = (negative[0] ? ~second : 0) | (negative[NORM_SETS<REACH> - 1] ? second : 0);
-        return bits;
-    }
 };
 
-// Normalises a tile's values to v and writes y; returns how many of the thread's are on. Bit 4 a + e of `upper`: above
-// the edge; of `second`: in the second map. Only right if all are finite.
+// Normalises a tile's values to v and writes y; returns how many of the thread's are on. Only right if all are finite.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ u32 norm_tile(const NormForwardArgs &args, const NormSets<REACH> &sets, u32 tile,
-                                         const TileStart &s, u32 lane, u32 (&p)[8][4], float (&v)[8][4], u32 &upper,
-                                         u32 &second, bool &is_whole) {
+__device__ __forceinline__ u32 norm_tile(const NormForwardArgs &args, NormSets<REACH> sets, u32 tile,
+                                         const TileStart &s, u32 lane, u32 (&p)[8][4], float (&v)[8][4],
+                                         bool &is_whole) {
     typedef typename Pattern<DTYPE>::Word Word;
     constexpr int WIDTH = reach_width(REACH);
-    const NormForwardFew<REACH> n(args.tables, sets);
     const float floor = args.tables.floor;
-    upper = second = 0;
-    is_whole = n.is_whole;
+    NormForwardFew<REACH> n;
+    u32 on = 0;
+    if (reach_is_last(REACH))
+        n.load(args.tables, sets);
     for_pieces<REACH>(args.codec.geometry, tile, s, lane, [&](int a, int e, u64 index, u64) {
         Word *y = (Word *)args.y + index;
-        int c = sets.of(e, index);
+        if (sets.turn(a, index))
+            n.load(args.tables, sets);
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) {
-            if (REACH == REACH_FLAT || REACH == REACH_LAST4)
-                c = sets.of(e + i, index + i);
+            int c = sets.of(e + i);
             float u = __fmaf_rn(n.scale[c], float_of_pattern<DTYPE>(p[a][e + i]), n.shift[c]);
-            bool is_upper = u > n.edge[c], is_on = is_upper != n.negative[c];
+            bool is_on = (u > n.edge[c]) != n.negative[c];
             float x = norm_clamp(__fmaf_rn(n.gamma[c], u, n.beta[c]), floor);
             v[a][e + i] = u;
-            upper |= (u32)is_upper << (4 * a + e + i);
-            if (!reach_is_last(REACH))
-                second |= (u32)c << (4 * a + e + i);
+            on |= (u32)is_on << (4 * a + e + i);
             p[a][e + i] = pattern_of_float<DTYPE>(is_on ? x : 0.0f);
         }
         if (WIDTH == 4)
@@ -96,21 +81,38 @@ __device__ __forceinline__ u32 norm_tile(const NormForwardArgs &args, const Norm
         else
             *y = (Word)p[a][e];
     });
-    return (u32)__popc(upper ^ n.negative_bits(second));
+    is_whole = n.is_whole;
+    return (u32)__popc(on);
 }
 
-// A threshold in terms of codes that are the low bits of a float: what code_grid does, on the magic number's side.
-struct NormEdge {
-    float remainder;
-    int code; // A, as those bits
+// Thresholds in terms of codes that are the low bits of a float: what code_grid does, on the magic number's side.
+template <int REACH> struct NormEdges {
+    float edge[NORM_SETS<REACH>], remainder[NORM_SETS<REACH>];
+    int code[NORM_SETS<REACH>]; // A, as those bits
+
+    __device__ __forceinline__ void load(const NormTables &t, const NormSets<REACH> &sets, const quantiser_class &c);
 };
 
 constexpr float NORM_MAGIC = MAGIC + 128.0f; // its low byte is the biased code
 
-__device__ __forceinline__ u32 norm_code(float u, float inverse, const NormEdge &g, bool is_upper) {
-    float q = __fmul_rn(__fsub_rn(u, g.remainder), inverse);
+template <int REACH>
+__device__ __forceinline__ void NormEdges<REACH>::load(const NormTables &t, const NormSets<REACH> &sets,
+                                                       const quantiser_class &c) {
+    float gamma[NORM_SETS<REACH>];
+    norm_load<REACH>(t.threshold, sets, edge);
+    norm_load<REACH>(t.gamma, sets, gamma);
+#pragma unroll
+    for (int i = 0; i < NORM_SETS<REACH>; i++) {
+        grid_channel g = quantiser_grid(&c, edge[i], gamma[i]);
+        edge[i] = g.edge, remainder[i] = g.remainder;
+        code[i] = __float_as_int(NORM_MAGIC) + g.code;
+    }
+}
+
+__device__ __forceinline__ u32 norm_code(float u, float inverse, float edge, float remainder, int edge_code) {
+    float q = __fmul_rn(__fsub_rn(u, remainder), inverse);
     int code = __float_as_int(__fadd_rd(q, NORM_MAGIC));
-    return (u32)(is_upper ? max(code, g.code) : min(code, g.code - 1));
+    return (u32)(u > edge ? max(code, edge_code) : min(code, edge_code - 1));
 }
 
 __device__ __forceinline__ u32 norm_pack(u32 q0, u32 q1, u32 q2, u32 q3) {
@@ -119,23 +121,24 @@ __device__ __forceinline__ u32 norm_pack(u32 q0, u32 q1, u32 q2, u32 q3) {
 
 // Biased narrow codes of a tile without padding, as words for the exchange.
 template <int REACH>
-__device__ __forceinline__ void norm_codes(const NormTables &t, const NormSets<REACH> &sets, const quantiser_class &c,
-                                           const float (&v)[8][4], u32 upper, u32 second, u32 (&w)[8]) {
-    float threshold[NORM_SETS<REACH>];
-    NormEdge edges[NORM_SETS<REACH>];
-    norm_load<REACH>(t.threshold, sets, threshold);
+__device__ __forceinline__ void norm_codes(const NormForwardArgs &args, NormSets<REACH> sets, const quantiser_class &c,
+                                           u32 tile, const TileStart &s, u32 lane, const float (&v)[8][4],
+                                           u32 (&w)[8]) {
+    NormEdges<REACH> edges;
+    u32 q[8][4];
+    if (reach_is_last(REACH))
+        edges.load(args.tables, sets, c);
+    for_pieces<REACH>(args.codec.geometry, tile, s, lane, [&](int a, int e, u64 index, u64) {
+        if (sets.turn(a, index))
+            edges.load(args.tables, sets, c);
 #pragma unroll
-    for (int i = 0; i < NORM_SETS<REACH>; i++) {
-        grid_channel g = quantiser_grid(&c, threshold[i], 1.0f);
-        edges[i] = NormEdge{g.remainder, __float_as_int(NORM_MAGIC) + g.code};
-    }
-    const float inverse = c.inverse;
-    auto code = [&](int a, int e) {
-        int set = reach_is_last(REACH) ? sets.of(e, 0) : (int)(second >> (4 * a + e) & 1);
-        return norm_code(v[a][e], inverse, edges[set], upper >> (4 * a + e) & 1);
-    };
+        for (int i = 0; i < reach_width(REACH); i++) {
+            int k = sets.of(e + i);
+            q[a][e + i] = norm_code(v[a][e + i], c.inverse, edges.edge[k], edges.remainder[k], edges.code[k]);
+        }
+    });
     pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
-        return norm_pack(code(a0, e0), code(a1, e1), code(a2, e2), code(a3, e3));
+        return norm_pack(q[a0][e0], q[a1][e1], q[a2][e2], q[a3][e3]);
     });
 }
 
@@ -152,11 +155,11 @@ __device__ __forceinline__ void compress_common(const CompressArgs &codec, Compr
     plan.entry = ENTRY_LEFT;
     if (!sets.few)
         return;
-    u32 p[8][4], upper, second;
+    u32 p[8][4];
     float v[8][4];
     bool is_whole;
     load_inner<REACH, DTYPE>(codec.x, g, tile, s, lane, p);
-    u32 on = norm_tile<REACH, DTYPE>(norm.args, sets, tile, s, lane, p, v, upper, second, is_whole);
+    u32 on = norm_tile<REACH, DTYPE>(norm.args, sets, tile, s, lane, p, v, is_whole);
     const quantiser &q = quantiser_in(codec, shared);
     const Range range = range_of(v);
     const u32 magnitude = magnitude_of(range), class_index = class_of(q, magnitude);
@@ -170,7 +173,7 @@ __device__ __forceinline__ void compress_common(const CompressArgs &codec, Compr
         survey.positive = __reduce_add_sync(ALL_LANES, on);
     keep_stats(survey, lane, shared.stats[warp]);
     u32 w[8], u[8];
-    norm_codes<REACH>(norm.args.tables, sets, q.classes[0], v, upper, second, w);
+    norm_codes<REACH>(norm.args, sets, q.classes[0], tile, s, lane, v, w);
     exchange_codes<REACH>(w, lane, shared.planes[warp], u);
     plan_narrow<REACH, false>(g, s, lane, u, 0, shared.planes[warp], shared.columns[warp], plan, NoAside());
 }

@@ -146,8 +146,9 @@ __device__ __forceinline__ void store_patterns(void *tensor, const Geometry &g, 
 struct ChannelMap {
     Divide by_inner, by_channels;
     DivideLong long_by_inner, long_by_channels;
-    u32 channels; // 1: always channel 0
-    u32 is_near;  // indices inside a tile's reach can be counted in 31 bits
+    u32 channels;  // 1: always channel 0
+    u32 is_near;   // indices inside a tile's reach can be counted in 31 bits
+    u32 has_bands; // maps are bands of four rows
 };
 
 static inline ChannelMap channel_map_of(u64 inner, u64 channels, const tile_geometry *g) {
@@ -159,6 +160,7 @@ static inline ChannelMap channel_map_of(u64 inner, u64 channels, const tile_geom
     m.long_by_inner = divide_long_by((u32)inner);
     m.long_by_channels = divide_long_by(m.channels);
     // a tile of C = 1 reaches over at most 33 bands of four rows
+    m.has_bands = inner % (4 * (u64)g->row) == 0;
     m.is_near = inner < (1u << 30) && (u64)g->row < (1u << 22) && channels < (1u << 30);
     return m;
 }

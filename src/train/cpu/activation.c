@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ReLU, SiLU and sigmoid. */
+#include <math.h>
+
 #include "train/cpu/bits.h"
 #include "train/cpu/kernels.h"
 #include "train/cpu/loop.h"
@@ -34,8 +36,67 @@ COMET_RANGE(relu_backward_range) {
     COMET_EACH for (int64_t i = first; i < end; i++) dx[i] = y[i] <= 0 ? 0 : dy[i];
 }
 
+/* With the rms of the non-zeros, by blocks of which each has a place for its sums. */
+enum { RELU_BLOCKS = 64, RELU_LANES = 16, RELU_RUN = 1024 };
+
+typedef struct relu_sums {
+    const comet_op_call *call;
+    int64_t block;
+    double (*parts)[2]; /* squares, non-zeros */
+} relu_sums;
+
+/* Up to RELU_RUN values, a multiple of RELU_LANES. */
+COMET_INLINE void relu_run(const float *x, float *y, int64_t count, double *part) {
+    float squares[RELU_LANES] = {0}, nonzero[RELU_LANES] = {0};
+    for (int64_t i = 0; i < count; i += RELU_LANES)
+        for (int k = 0; k < RELU_LANES; k++) {
+            const float v = x[i + k] <= 0 ? 0 : x[i + k];
+            y[i + k] = v;
+            squares[k] += v * v;
+            nonzero[k] += v != 0 ? 1.0f : 0.0f;
+        }
+    for (int k = 0; k < RELU_LANES; k++) {
+        part[0] += (double)squares[k];
+        part[1] += (double)nonzero[k];
+    }
+}
+
+COMET_RANGE(relu_measured_range) {
+    const relu_sums *s = context;
+    const float *x = s->call->x[0];
+    float *y = s->call->y;
+    for (int64_t i = first; i < end;) {
+        double *part = s->parts[i / s->block];
+        int64_t count = end - i < RELU_RUN ? end - i : RELU_RUN, whole = count - count % RELU_LANES;
+        relu_run(x + i, y + i, whole, part);
+        for (int64_t k = i + whole; k < i + count; k++) {
+            y[k] = x[k] <= 0 ? 0 : x[k];
+            part[0] += (double)y[k] * (double)y[k];
+            part[1] += y[k] != 0;
+        }
+        i += count;
+    }
+    if (s->call->mask)
+        comet_bits_write(s->call->mask, y, first, end);
+}
+
+static void relu_measured(const comet_op_call *call) {
+    const int64_t count = comet_call_count(call, call->node->output);
+    double parts[RELU_BLOCKS][2] = {{0}}, squares = 0, nonzero = 0;
+    relu_sums s = {call, ((count + RELU_BLOCKS - 1) / RELU_BLOCKS + RELU_RUN - 1) / RELU_RUN * RELU_RUN, parts};
+    comet_loop(call->backend->threads, count, s.block, relu_measured_range, &s);
+    for (int b = 0; b < RELU_BLOCKS; b++) {
+        squares += parts[b][0];
+        nonzero += parts[b][1];
+    }
+    *call->rms = nonzero > 0 ? sqrt(squares / nonzero) : 0;
+}
+
 static comet_status relu_forward(const comet_op_call *call) {
-    over_output(call, relu_forward_range);
+    if (call->rms)
+        relu_measured(call);
+    else
+        over_output(call, relu_forward_range);
     return COMET_OK;
 }
 
