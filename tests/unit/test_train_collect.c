@@ -310,6 +310,29 @@ static void test_uses(void **state) {
     case_free(&c);
 }
 
+/* Where the rms is known before, from a norm's statistics or a ReLU's own pass, it is the one that the codec finds. */
+static void test_relative_bounds(void **state) {
+    (void)state;
+    comet_graph *(*const networks[])(void) = {plain_network, curved_network};
+    for (int n = 0; n < 2; n++) {
+        wish w = {NULL, 0.1};
+        comet_collect *collect;
+        train_case c = case_of(networks[n](), 8, &w);
+        const comet_collect_update update = collect_step(&c, &collect, 0);
+        int32_t count;
+        const comet_control_tensor *tensors = comet_collect_tensors(collect, &count);
+        for (int32_t i = 0; i < count; i++) {
+            const comet_control_observation *o = comet_collect_observation(collect, &update, i);
+            assert_non_null(o);
+            assert_int_equal(o->size_count, 1);
+            if (fabs(o->sizes[0].bound / (w.bound * o->rms) - 1) > 1e-3)
+                fail_msg("%s: bound %g, rms %g", tensors[i].name, o->sizes[0].bound, o->rms);
+        }
+        comet_collect_free(collect);
+        case_free(&c);
+    }
+}
+
 /* A tensor whose bound was given is nobody's to set. */
 static void fix(void *context, comet_plan_entry *e) {
     choose(context, e);
@@ -612,9 +635,9 @@ static void test_predicted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uses),      cmocka_unit_test(test_fixed), cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_batches),   cmocka_unit_test(test_acgc),  cmocka_unit_test(test_cost),
-        cmocka_unit_test(test_predicted),
+        cmocka_unit_test(test_uses),       cmocka_unit_test(test_relative_bounds), cmocka_unit_test(test_fixed),
+        cmocka_unit_test(test_statistics), cmocka_unit_test(test_batches),         cmocka_unit_test(test_acgc),
+        cmocka_unit_test(test_cost),       cmocka_unit_test(test_predicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

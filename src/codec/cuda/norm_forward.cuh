@@ -48,16 +48,27 @@ template <int REACH> struct NormForwardFew {
     }
 };
 
-// Normalises a tile's values to v and writes y; returns how many of the thread's are on. Only right if all are finite.
+// What is known of a thread's values once they are normalised; bit 4 a + e is v[a][e]'s.
+struct NormSides {
+    u32 upper;     // above the edge of its channel
+    u32 negative;  // in a channel that is on below it
+    bool is_whole; // every channel has a threshold
+
+    // How many are on.
+    __device__ __forceinline__ u32 on() const {
+        return (u32)__popc(upper ^ negative);
+    }
+};
+
+// Normalises a tile's values to v and writes y. Only right if all are finite.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ u32 norm_tile(const NormForwardArgs &args, NormSets<REACH> sets, u32 tile,
-                                         const TileStart &s, u32 lane, u32 (&p)[8][4], float (&v)[8][4],
-                                         bool &is_whole) {
+__device__ __forceinline__ NormSides norm_tile(const NormForwardArgs &args, NormSets<REACH> sets, u32 tile,
+                                               const TileStart &s, u32 lane, u32 (&p)[8][4], float (&v)[8][4]) {
     typedef typename Pattern<DTYPE>::Word Word;
     constexpr int WIDTH = reach_width(REACH);
     const float floor = args.tables.floor;
     NormForwardFew<REACH> n;
-    u32 on = 0;
+    NormSides sides = {0, 0, true};
     if (reach_is_last(REACH))
         n.load(args.tables, sets);
     for_pieces<REACH>(args.codec.geometry, tile, s, lane, [&](int a, int e, u64 index, u64) {
@@ -68,12 +79,14 @@ __device__ __forceinline__ u32 norm_tile(const NormForwardArgs &args, NormSets<R
         for (int i = 0; i < WIDTH; i++) {
             int c = sets.of(e + i);
             float u = __fmaf_rn(n.scale[c], float_of_pattern<DTYPE>(p[a][e + i]), n.shift[c]);
-            bool is_on = (u > n.edge[c]) != n.negative[c];
+            bool is_upper = u > n.edge[c], is_on = is_upper != n.negative[c];
             float x = norm_clamp(__fmaf_rn(n.gamma[c], u, n.beta[c]), floor);
             v[a][e + i] = u;
-            on |= (u32)is_on << (4 * a + e + i);
+            sides.upper |= (u32)is_upper << (4 * a + e + i);
             p[a][e + i] = pattern_of_float<DTYPE>(is_on ? x : 0.0f);
         }
+        if (!reach_is_last(REACH))
+            sides.negative |= n.negative[0] ? ((1u << WIDTH) - 1) << (4 * a + e) : 0;
         if (WIDTH == 4)
             write4<DTYPE>(y, p[a]);
         else if (WIDTH == 2)
@@ -81,13 +94,16 @@ __device__ __forceinline__ u32 norm_tile(const NormForwardArgs &args, NormSets<R
         else
             *y = (Word)p[a][e];
     });
-    is_whole = n.is_whole;
-    return (u32)__popc(on);
+#pragma unroll
+    for (int i = 0; i < NORM_SETS<REACH> && reach_is_last(REACH); i++)
+        sides.negative |= n.negative[i] ? (REACH == REACH_LAST4 ? 0x11111111u << i : ~0u) : 0;
+    sides.is_whole = n.is_whole;
+    return sides;
 }
 
 // Thresholds in terms of codes that are the low bits of a float: what code_grid does, on the magic number's side.
 template <int REACH> struct NormEdges {
-    float edge[NORM_SETS<REACH>], remainder[NORM_SETS<REACH>];
+    float remainder[NORM_SETS<REACH>];
     int code[NORM_SETS<REACH>]; // A, as those bits
 
     __device__ __forceinline__ void load(const NormTables &t, const NormSets<REACH> &sets, const quantiser_class &c);
@@ -98,21 +114,20 @@ constexpr float NORM_MAGIC = MAGIC + 128.0f; // its low byte is the biased code
 template <int REACH>
 __device__ __forceinline__ void NormEdges<REACH>::load(const NormTables &t, const NormSets<REACH> &sets,
                                                        const quantiser_class &c) {
-    float gamma[NORM_SETS<REACH>];
-    norm_load<REACH>(t.threshold, sets, edge);
-    norm_load<REACH>(t.gamma, sets, gamma);
+    float threshold[NORM_SETS<REACH>];
+    norm_load<REACH>(t.threshold, sets, threshold);
 #pragma unroll
     for (int i = 0; i < NORM_SETS<REACH>; i++) {
-        grid_channel g = quantiser_grid(&c, edge[i], gamma[i]);
-        edge[i] = g.edge, remainder[i] = g.remainder;
+        grid_channel g = quantiser_grid(&c, threshold[i], 1.0f);
+        remainder[i] = g.remainder;
         code[i] = __float_as_int(NORM_MAGIC) + g.code;
     }
 }
 
-__device__ __forceinline__ u32 norm_code(float u, float inverse, float edge, float remainder, int edge_code) {
+__device__ __forceinline__ u32 norm_code(float u, float inverse, bool is_upper, float remainder, int edge_code) {
     float q = __fmul_rn(__fsub_rn(u, remainder), inverse);
     int code = __float_as_int(__fadd_rd(q, NORM_MAGIC));
-    return (u32)(u > edge ? max(code, edge_code) : min(code, edge_code - 1));
+    return (u32)(is_upper ? max(code, edge_code) : min(code, edge_code - 1));
 }
 
 __device__ __forceinline__ u32 norm_pack(u32 q0, u32 q1, u32 q2, u32 q3) {
@@ -122,7 +137,7 @@ __device__ __forceinline__ u32 norm_pack(u32 q0, u32 q1, u32 q2, u32 q3) {
 // Biased narrow codes of a tile without padding, as words for the exchange.
 template <int REACH>
 __device__ __forceinline__ void norm_codes(const NormForwardArgs &args, NormSets<REACH> sets, const quantiser_class &c,
-                                           u32 tile, const TileStart &s, u32 lane, const float (&v)[8][4],
+                                           u32 tile, const TileStart &s, u32 lane, const float (&v)[8][4], u32 upper,
                                            u32 (&w)[8]) {
     NormEdges<REACH> edges;
     u32 q[8][4];
@@ -134,7 +149,8 @@ __device__ __forceinline__ void norm_codes(const NormForwardArgs &args, NormSets
 #pragma unroll
         for (int i = 0; i < reach_width(REACH); i++) {
             int k = sets.of(e + i);
-            q[a][e + i] = norm_code(v[a][e + i], c.inverse, edges.edge[k], edges.remainder[k], edges.code[k]);
+            q[a][e + i] =
+                norm_code(v[a][e + i], c.inverse, upper >> (4 * a + e + i) & 1, edges.remainder[k], edges.code[k]);
         }
     });
     pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
@@ -157,23 +173,22 @@ __device__ __forceinline__ void compress_common(const CompressArgs &codec, Compr
         return;
     u32 p[8][4];
     float v[8][4];
-    bool is_whole;
     load_inner<REACH, DTYPE>(codec.x, g, tile, s, lane, p);
-    u32 on = norm_tile<REACH, DTYPE>(norm.args, sets, tile, s, lane, p, v, is_whole);
+    const NormSides sides = norm_tile<REACH, DTYPE>(norm.args, sets, tile, s, lane, p, v);
     const quantiser &q = quantiser_in(codec, shared);
     const Range range = range_of(v);
     const u32 magnitude = magnitude_of(range), class_index = class_of(q, magnitude);
-    const bool any = __any_sync(ALL_LANES, is_whole), all = __all_sync(ALL_LANES, is_whole);
+    const bool any = __any_sync(ALL_LANES, sides.is_whole), all = __all_sync(ALL_LANES, sides.is_whole);
     if (!sums_fit_f32(magnitude) || class_index != 0 || any != all) // what counts as positive differs between channels
         return;
     Survey survey;
     survey_plain(v, range, survey);
     survey.sum = (double)plain_sums<REACH>(v, lane).rest();
     if (any)
-        survey.positive = __reduce_add_sync(ALL_LANES, on);
+        survey.positive = __reduce_add_sync(ALL_LANES, sides.on());
     keep_stats(survey, lane, shared.stats[warp]);
     u32 w[8], u[8];
-    norm_codes<REACH>(norm.args, sets, q.classes[0], tile, s, lane, v, w);
+    norm_codes<REACH>(norm.args, sets, q.classes[0], tile, s, lane, v, sides.upper, w);
     exchange_codes<REACH>(w, lane, shared.planes[warp], u);
     plan_narrow<REACH, false>(g, s, lane, u, 0, shared.planes[warp], shared.columns[warp], plan, NoAside());
 }
