@@ -50,14 +50,9 @@ template <int REACH> struct NormForwardFew {
 
 // What is known of a thread's values once they are normalised; bit 4 a + e is v[a][e]'s.
 struct NormSides {
-    u32 upper;     // above the edge of its channel
-    u32 negative;  // in a channel that is on below it
+    u32 upper;     // where channels come last: above the edge of its channel
+    u32 on;        // the ReLU is on
     bool is_whole; // every channel has a threshold
-
-    // How many are on.
-    __device__ __forceinline__ u32 on() const {
-        return (u32)__popc(upper ^ negative);
-    }
 };
 
 // Normalises a tile's values to v and writes y. Only right if all are finite.
@@ -82,11 +77,12 @@ __device__ __forceinline__ NormSides norm_tile(const NormForwardArgs &args, Norm
             bool is_upper = u > n.edge[c], is_on = is_upper != n.negative[c];
             float x = norm_clamp(__fmaf_rn(n.gamma[c], u, n.beta[c]), floor);
             v[a][e + i] = u;
-            sides.upper |= (u32)is_upper << (4 * a + e + i);
+            if (reach_is_last(REACH))
+                sides.upper |= (u32)is_upper << (4 * a + e + i);
+            else
+                sides.on |= (u32)is_on << (4 * a + e + i);
             p[a][e + i] = pattern_of_float<DTYPE>(is_on ? x : 0.0f);
         }
-        if (!reach_is_last(REACH))
-            sides.negative |= n.negative[0] ? ((1u << WIDTH) - 1) << (4 * a + e) : 0;
         if (WIDTH == 4)
             write4<DTYPE>(y, p[a]);
         else if (WIDTH == 2)
@@ -94,15 +90,19 @@ __device__ __forceinline__ NormSides norm_tile(const NormForwardArgs &args, Norm
         else
             *y = (Word)p[a][e];
     });
+    if (reach_is_last(REACH)) {
+        sides.on = sides.upper;
 #pragma unroll
-    for (int i = 0; i < NORM_SETS<REACH> && reach_is_last(REACH); i++)
-        sides.negative |= n.negative[i] ? (REACH == REACH_LAST4 ? 0x11111111u << i : ~0u) : 0;
+        for (int i = 0; i < NORM_SETS<REACH>; i++)
+            sides.on ^= n.negative[i] ? (REACH == REACH_LAST4 ? 0x11111111u << i : ~0u) : 0;
+    }
     sides.is_whole = n.is_whole;
     return sides;
 }
 
 // Thresholds in terms of codes that are the low bits of a float: what code_grid does, on the magic number's side.
 template <int REACH> struct NormEdges {
+    float edge[NORM_SETS<REACH>]; // where maps come last: comparing again is cheaper there than keeping bits
     float remainder[NORM_SETS<REACH>];
     int code[NORM_SETS<REACH>]; // A, as those bits
 
@@ -114,12 +114,14 @@ constexpr float NORM_MAGIC = MAGIC + 128.0f; // its low byte is the biased code
 template <int REACH>
 __device__ __forceinline__ void NormEdges<REACH>::load(const NormTables &t, const NormSets<REACH> &sets,
                                                        const quantiser_class &c) {
-    float threshold[NORM_SETS<REACH>];
-    norm_load<REACH>(t.threshold, sets, threshold);
+    float gamma[NORM_SETS<REACH>] = {};
+    norm_load<REACH>(t.threshold, sets, edge);
+    if (!reach_is_last(REACH))
+        norm_load<REACH>(t.gamma, sets, gamma);
 #pragma unroll
     for (int i = 0; i < NORM_SETS<REACH>; i++) {
-        grid_channel g = quantiser_grid(&c, threshold[i], 1.0f);
-        remainder[i] = g.remainder;
+        grid_channel g = quantiser_grid(&c, edge[i], reach_is_last(REACH) ? 1.0f : gamma[i]);
+        edge[i] = g.edge, remainder[i] = g.remainder;
         code[i] = __float_as_int(NORM_MAGIC) + g.code;
     }
 }
@@ -149,8 +151,9 @@ __device__ __forceinline__ void norm_codes(const NormForwardArgs &args, NormSets
 #pragma unroll
         for (int i = 0; i < reach_width(REACH); i++) {
             int k = sets.of(e + i);
-            q[a][e + i] =
-                norm_code(v[a][e + i], c.inverse, upper >> (4 * a + e + i) & 1, edges.remainder[k], edges.code[k]);
+            float u = v[a][e + i];
+            bool is_upper = reach_is_last(REACH) ? upper >> (4 * a + e + i) & 1 : u > edges.edge[k];
+            q[a][e + i] = norm_code(u, c.inverse, is_upper, edges.remainder[k], edges.code[k]);
         }
     });
     pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
@@ -185,7 +188,7 @@ __device__ __forceinline__ void compress_common(const CompressArgs &codec, Compr
     survey_plain(v, range, survey);
     survey.sum = (double)plain_sums<REACH>(v, lane).rest();
     if (any)
-        survey.positive = __reduce_add_sync(ALL_LANES, sides.on());
+        survey.positive = __reduce_add_sync(ALL_LANES, (u32)__popc(sides.on));
     keep_stats(survey, lane, shared.stats[warp]);
     u32 w[8], u[8];
     norm_codes<REACH>(norm.args, sets, q.classes[0], tile, s, lane, v, sides.upper, w);
