@@ -17,7 +17,7 @@ typedef struct comet_collect_use {
     int parameter; /* that gradient */
 } comet_collect_use;
 
-enum { COMET_COLLECT_MOST_USES = 16 };
+enum { COMET_COLLECT_MOST_USES = 16, COMET_COLLECT_SAMPLES = 64 };
 
 /* What the codec said of a batch, and of all batches of the update. */
 typedef struct comet_collect_stored {
@@ -36,7 +36,14 @@ typedef struct comet_collect_tensor {
 } comet_collect_tensor;
 
 /* What is wanted of a node. */
-enum { COMET_WANT_OUTPUT = 1, COMET_WANT_INPUT = 2, COMET_WANT_NORM = 4, COMET_WANT_SILU = 8, COMET_WANT_FACTORS = 16 };
+enum {
+    COMET_WANT_OUTPUT = 1,
+    COMET_WANT_INPUT = 2,
+    COMET_WANT_NORM = 4,
+    COMET_WANT_SILU = 8,
+    COMET_WANT_FACTORS = 16,
+    COMET_WANT_COMMON = 32
+};
 
 /* What was seen at a node; sums over batches of what each batch had. */
 typedef struct comet_collect_node {
@@ -44,7 +51,9 @@ typedef struct comet_collect_node {
     double batches;
     double output_squares, output_sizes, positions; /* a layer's: sums over dY; N H' W' */
     double input_squares, input_variances;          /* a layer's: mean over inputs of the sum of x^2, of (x - mean)^2 */
-    double independent;                  /* a layer's: how many of the inputs of an output are, by their correlations */
+    double
+        common_squares; /* a layer's: mean over inputs of (sum of u x)^2 / positions, u an output without mean, of deviation 1 */
+    double inside;                       /* a layer's: part of the taps that are not in the padding */
     double derivative;                   /* norm, SiLU: mean of (d output / d stored)^2 */
     double scale_squares;                /* norm, SiLU: sum of (d(dy u)/du)^2 / channels, for one of variance 1 in u */
     double own_gain, common_gain;        /* norm: of dX, each position's own, and what a channel has in common */
@@ -72,7 +81,8 @@ struct comet_collect {
     comet_collect_node *nodes;   /* by node */
     double *scratch, *channels;  /* of comet_statistics_bytes; as many arrays of the most channels */
     float *inverse;              /* and one of floats */
-    int64_t most_channels;
+    float *inputs;               /* of COMET_COLLECT_SAMPLES outputs of the layer with most of them */
+    int64_t most_channels, most_inputs;
     uint64_t read_bytes;
 };
 
@@ -83,6 +93,10 @@ static inline int comet_collect_arrays(const comet_collect *c) {
 
 /* collect_inputs.c: of the input of a convolution or linear layer. */
 void comet_collect_see_input(comet_collect *c, const comet_op_call *call, comet_collect_node *node);
+
+/* collect_common.c: common_squares and inside; `sums`: of each channel of the input. */
+double comet_collect_common(comet_collect *c, const comet_op_call *call, const double *sums);
+double comet_collect_inside(const comet_op_call *call);
 
 /* collect_uses.c: a tensor's uses, from the plan. */
 void comet_collect_find_uses(comet_collect *c, const comet_plan *plan);

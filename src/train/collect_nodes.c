@@ -170,6 +170,7 @@ static void see_layer(comet_collect *c, const comet_op_call *call, comet_collect
     if (n->wants & COMET_WANT_INPUT)
         comet_collect_see_input(c, call, n);
     n->batches++;
+    n->inside += comet_collect_inside(call);
     n->positions += (double)rows_of(call, call->node->output).count;
 }
 

@@ -86,7 +86,7 @@ static void layer_stats(const comet_collect *c, const comet_collect_tensor *t, c
                         comet_use_stats *s) {
     const comet_collect_node *n = node_at(c, u->node);
     const double channels = (double)comet_value_shape(c->graph, c->graph->nodes[u->node].output)->channels;
-    s->derivative_squares = derivative_of(c, t, u);
+    s->derivative_squares = derivative_of(c, t, u) * mean(n, n->inside);
     s->gradient_squares = n->output_squares / channels;
     s->gradient_mean = n->positions > 0 ? n->output_sizes / (n->positions * channels) : 0;
     s->positions = n->positions;
@@ -94,10 +94,10 @@ static void layer_stats(const comet_collect *c, const comet_collect_tensor *t, c
         s->acgc = acgc_of_layer(c, t, u);
 }
 
-/* What a channel has in common reaches a weight as far as its input correlates with u, which has no mean. */
+/* What a channel has in common reaches a weight as far as its input correlates with u. */
 static double norm_gain(const comet_collect_node *norm, const comet_collect_node *layer) {
-    const double centred = layer->input_squares > 0 ? layer->input_variances / layer->input_squares : 0;
-    return mean(norm, norm->own_gain) + mean(norm, norm->common_gain) / mean(layer, layer->independent) * centred;
+    const double common = layer->input_squares > 0 ? layer->common_squares / layer->input_squares : 0;
+    return mean(norm, norm->own_gain) + mean(norm, norm->common_gain) * common;
 }
 
 static void use_stats(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
