@@ -17,7 +17,7 @@ typedef struct comet_collect_use {
     int parameter; /* that gradient */
 } comet_collect_use;
 
-enum { COMET_COLLECT_MOST_USES = 16, COMET_COLLECT_SAMPLES = 64 };
+enum { COMET_COLLECT_MOST_USES = 16, COMET_COLLECT_SAMPLES = 16, COMET_COLLECT_OUTPUTS = 32 };
 
 /* What the codec said of a batch, and of all batches of the update. */
 typedef struct comet_collect_stored {
@@ -81,7 +81,8 @@ struct comet_collect {
     comet_collect_node *nodes;   /* by node */
     double *scratch, *channels;  /* of comet_statistics_bytes; as many arrays of the most channels */
     float *inverse;              /* and one of floats */
-    float *inputs;               /* of COMET_COLLECT_SAMPLES outputs of the layer with most of them */
+    float *
+        inputs; /* at COMET_COLLECT_SAMPLES positions, of the layer with most of them; sums of as many for outputs, and one more */
     int64_t most_channels, most_inputs;
     uint64_t read_bytes;
 };

@@ -11,7 +11,7 @@ void comet_collect_see_input(comet_collect *c, const comet_op_call *call, comet_
     const int64_t pixels = (int64_t)shape->height * shape->width * call->batch, channels = shape->channels;
     const double seen = (double)out->height * out->width * call->batch / (double)channels * comet_collect_inside(call);
     double squares = 0, variances = 0;
-    comet_statistics_moments(c->threads, call->x[0], pixels, shape->width, channels, c->scratch);
+    comet_statistics_moments(c->threads, call->x[0], pixels, channels, c->scratch);
     for (int64_t k = 0; k < channels; k++) {
         const double mean = c->scratch[k] / (double)pixels, square = c->scratch[channels + k] / (double)pixels;
         squares += square;
