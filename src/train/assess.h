@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The theory's errors against those there are (docs/theory.md). For every tensor whose bound a controller sets and every gradient that its error reaches:
- * sigma as the error model predicts it from a step's statistics, and as it is found when backward is run with the tensor as it is and compressed,
+ * sigma as the error model predicts it from statistics of a step with all of them compressed, as in training, and as it is found when backward is run with the tensor as it is and compressed,
  * on the same batch with the same dropout. One tensor at a time, all others without loss; then all together.
  *
  *     comet_assess_new(trainer, &options, NULL, &assess, &message);

@@ -43,19 +43,35 @@ static void predict(comet_assess *a, comet_assess_pair *pair, const comet_contro
     }
 }
 
+static comet_status see(comet_assess *a, int32_t chosen, const comet_control_observation **o, comet_message *message) {
+    *o = comet_probe_observation(a->trainer, a->chosen[chosen]);
+    return *o ? COMET_OK
+              : comet_message_set(message, COMET_ERROR_UNSUPPORTED,
+                                  "%s: backward showed no statistics of it; leave it out of the layers",
+                                  a->tensors[a->chosen[chosen]].name);
+}
+
 comet_status comet_assess_keep(comet_assess *a, comet_message *message) {
+    const comet_control_observation *o;
+    comet_status status = COMET_OK;
     keep_gradients(a);
-    for (int32_t i = 0; i < a->pair_count; i++) {
-        const int32_t tensor = a->chosen[a->pairs[i].chosen];
-        const comet_control_observation *o = comet_probe_observation(a->trainer, tensor);
-        if (!o)
-            return comet_message_set(message, COMET_ERROR_UNSUPPORTED,
-                                     "%s: backward showed no statistics of it; leave it out of the layers",
-                                     a->tensors[tensor].name);
-        predict(a, &a->pairs[i], o);
-        a->rms[a->pairs[i].chosen] = o->rms;
+    for (int32_t i = 0; i < a->chosen_count && status == COMET_OK; i++) {
+        status = see(a, i, &o, message);
+        if (status == COMET_OK)
+            a->rms[i] = o->rms;
     }
-    return COMET_OK;
+    return status;
+}
+
+comet_status comet_assess_predict(comet_assess *a, comet_message *message) {
+    const comet_control_observation *o;
+    comet_status status = COMET_OK;
+    for (int32_t i = 0; i < a->pair_count && status == COMET_OK; i++) {
+        status = see(a, a->pairs[i].chosen, &o, message);
+        if (status == COMET_OK)
+            predict(a, &a->pairs[i], o);
+    }
+    return status;
 }
 
 /* ---- errors of gradients ---- */

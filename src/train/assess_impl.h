@@ -10,7 +10,7 @@ typedef struct comet_assess_pair {
     int32_t chosen; /* which of the chosen tensors */
     int32_t parameter;
     uint32_t uses;
-    double slope_squares; /* of the batch: (sigma / bound)^2 as predicted */
+    double slope_squares; /* of the batch at the bound of the pass: (sigma / bound)^2 as predicted */
 } comet_assess_pair;
 
 /* Sums over batches, of one pair at one bound. */
@@ -61,7 +61,8 @@ struct comet_assess {
 };
 
 /* assess_errors.c: what a pass shows. `chosen` -1: all tensors were compressed. */
-comet_status comet_assess_keep(comet_assess *a, comet_message *message); /* gradients and predictions, nothing lossy */
+comet_status comet_assess_keep(comet_assess *a, comet_message *message); /* nothing lossy: gradients, rms of tensors */
+comet_status comet_assess_predict(comet_assess *a, comet_message *message); /* all compressed: as in training */
 void comet_assess_compare(comet_assess *a, int32_t chosen);
 comet_status comet_assess_saved(void *assess, const comet_step_saved *saved); /* comet_step_watch */
 

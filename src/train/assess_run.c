@@ -29,12 +29,14 @@ static comet_status pass(comet_assess *a, comet_probe *probe, int32_t which, con
         return comet_message_set(message, COMET_ERROR_IO, "stopped");
     set_bounds(a, which);
     probe->bounds = a->bounds;
-    probe->collect = which == NONE;
+    probe->collect = which < 0;
     probe->watch = which == ALL ? &watch : NULL;
     comet_status status = comet_trainer_probe(a->trainer, probe, message);
     if (status == COMET_OK && which == NONE)
         status = comet_assess_keep(a, message);
-    else if (status == COMET_OK)
+    if (status == COMET_OK && which == ALL)
+        status = comet_assess_predict(a, message);
+    if (status == COMET_OK && which != NONE)
         comet_assess_compare(a, which);
     if (status == COMET_OK && a->options.progress)
         a->options.progress(a->options.context, what);

@@ -43,17 +43,16 @@ static void lay_out(comet_collect *c, const comet_plan *p, layout *l) {
     c->scratch = place(l, 1, comet_statistics_bytes(c->most_channels, comet_collect_arrays(c)));
     c->channels = place(l, (size_t)comet_collect_arrays(c) * channels, sizeof *c->channels);
     c->inverse = place(l, 3 * channels, sizeof *c->inverse);
+    c->places = place(l, 4 * channels, sizeof *c->places);
     c->inputs =
         place(l, (size_t)c->most_inputs * (COMET_COLLECT_SAMPLES + COMET_COLLECT_OUTPUTS + 1), sizeof *c->inputs);
 }
 
-/* Of what is summed by channel: the inputs of layers, and of norms, activations and channel scales, whose outputs have as many. */
+/* Of what is summed by channel: inputs and outputs of layers, and of norms, activations and channel scales. */
 static int64_t most_channels(const comet_graph *g) {
     int64_t most = 1;
-    for (int i = 0; i < g->node_count; i++) {
-        const int channels = comet_value_shape(g, g->nodes[i].input[0])->channels;
-        most = channels > most ? channels : most;
-    }
+    for (int v = 0; v < g->value_count; v++)
+        most = g->values[v].shape.channels > most ? g->values[v].shape.channels : most;
     return most;
 }
 

@@ -19,6 +19,18 @@ typedef struct comet_collect_use {
 
 enum { COMET_COLLECT_MOST_USES = 16, COMET_COLLECT_SAMPLES = 16, COMET_COLLECT_OUTPUTS = 32 };
 
+/*
+ * How alike two values of a map are at offsets of up to so many pixels, down and to both sides: the mean of their product over that of their
+ * squares, a part that is outside counted as 0 (gradients) or left out (errors).
+ */
+enum {
+    COMET_ALIKE_REACH = 6,
+    COMET_ALIKE_OFFSETS = COMET_ALIKE_REACH + 1 + COMET_ALIKE_REACH * (2 * COMET_ALIKE_REACH + 1)
+};
+typedef struct comet_collect_alike {
+    double part[COMET_ALIKE_OFFSETS];
+} comet_collect_alike;
+
 /* What the codec said of a batch, and of all batches of the update. */
 typedef struct comet_collect_stored {
     double count, nonzero, squares, bytes, bound, streams;
@@ -33,6 +45,9 @@ typedef struct comet_collect_tensor {
     int use_count;
     comet_collect_use uses[COMET_COLLECT_MOST_USES];
     comet_collect_stored now, all;
+    int has_alike; /* 1: the two below are there, of the last batch */
+    comet_collect_alike plain,
+        masked; /* errors: of all values; of those that pass the ReLU, as the layer behind it sees them */
 } comet_collect_tensor;
 
 /* What is wanted of a node. */
@@ -60,7 +75,17 @@ typedef struct comet_collect_node {
     double curve_gain;                   /* SiLU */
     double channel_gain, factor_squares; /* channel scale: without the derivative; mean of s^2 */
     double acgc;                         /* norm: without the sum of dX^2 */
+    comet_collect_alike gradient;        /* a layer's dY, a norm's dy behind its ReLU; of the last batch */
 } comet_collect_node;
+
+/* Maps of gradients: `read` gives all channels at a place, counted from the first image's. */
+typedef struct comet_collect_gradient comet_collect_gradient;
+struct comet_collect_gradient {
+    int64_t images, channels;
+    int height, width;
+    void (*read)(const comet_collect_gradient *gradient, int64_t place, float *values);
+    const void *context;
+};
 
 struct comet_collect {
     comet_allocator allocator_copy;
@@ -83,6 +108,7 @@ struct comet_collect {
     float *inverse;              /* and one of floats */
     float *
         inputs; /* at COMET_COLLECT_SAMPLES positions, of the layer with most of them; sums of as many for outputs, and one more */
+    float *places; /* four times the channels */
     int64_t most_channels, most_inputs;
     uint64_t read_bytes;
 };
@@ -98,6 +124,14 @@ void comet_collect_see_input(comet_collect *c, const comet_op_call *call, comet_
 /* collect_common.c: common_squares and inside; `sums`: of each channel of the input. */
 double comet_collect_common(comet_collect *c, const comet_op_call *call, const double *sums);
 double comet_collect_inside(const comet_op_call *call);
+
+/* collect_alike.c: `bound` is absolute. */
+void comet_collect_see_errors(comet_collect *c, comet_collect_tensor *t, const comet_plan_entry *e,
+                              const comet_tensor *values, const comet_codec_grid *grid, double bound);
+void comet_collect_see_gradient(comet_collect *c, const comet_collect_gradient *gradient, comet_collect_alike *found);
+
+/* What the variance of a sum of errors times gradients is multiplied with; a gradient's place is `stride` of the error's. */
+double comet_collect_together(const comet_collect_alike *errors, const comet_collect_alike *gradients, int stride);
 
 /* collect_uses.c: a tensor's uses, from the plan. */
 void comet_collect_find_uses(comet_collect *c, const comet_plan *plan);

@@ -58,7 +58,7 @@ static comet_status save_part(comet_step *s, int entry, int part, float *data, c
     if (status == COMET_OK)
         *stored += (size_t)info.bytes.stored;
     if (status == COMET_OK && s->options->collect && item.codec)
-        comet_collect_saved(s->options->collect, e, &info.result);
+        comet_collect_saved(s->options->collect, e, &t, grid, &info.result);
     if (status == COMET_OK && s->options->watch && item.codec)
         status = show(s, e, &t, grid, *handle_of(s, entry, part), &info.result);
     return status;

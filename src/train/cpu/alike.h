@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How alike the errors of rounding are at two places of a map. */
+#ifndef COMET_TRAIN_CPU_ALIKE_H
+#define COMET_TRAIN_CPU_ALIKE_H
+
+#include <stdint.h>
+
+/* Sums over channels and pairs of places of what the product of two errors is in the mean, in parts of their variance. */
+typedef struct comet_alike_errors_sums {
+    double plain, pairs;    /* of all values; how many */
+    double masked, weights; /* of those on at both places, weighted; the weights of those on at the first one */
+} comet_alike_errors_sums;
+
+/* `a` and `b`: the values at the two places, in cells of the rounding; `weight`: 0 for what is off at the first; `on`: 1 or 0 at the second. */
+void comet_alike_errors(const float *a, const float *b, const float *weight, const float *on, int64_t count,
+                        comet_alike_errors_sums *sums);
+
+#endif
