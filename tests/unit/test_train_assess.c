@@ -226,7 +226,8 @@ static void test_one_tensor(void **state) {
             comet_assess_get_row(b, 0, k, &other);
             if (strcmp(row.tensor, other.tensor) != 0 || strcmp(row.gradient, other.gradient) != 0)
                 continue;
-            assert_true(row.measured == other.measured && row.predicted == other.predicted);
+            assert_true(row.measured == other.measured);
+            assert_true(fabs(row.predicted / other.predicted - 1) < 0.1); /* of a step with all of them compressed */
             same++;
         }
     }

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "train/collect.h"
+#include "train/collect_impl.h"
+#include "train/cpu/alike.h"
 #include "train/models/model.h"
 
 /* ---- sums of our own: kernels that look at what they are given before they do their work ---- */
@@ -543,6 +544,66 @@ static void test_acgc(void **state) {
     case_free(&c);
 }
 
+/* ---- errors that are alike ---- */
+
+/* Rounding to cells of 1, wherever a value lies in its cell. */
+static double product_of_errors(double apart) {
+    enum { PHASES = 20000 };
+    double sum = 0;
+    for (int i = 0; i < PHASES; i++) {
+        const double a = (i + 0.5) / PHASES, b = a + apart;
+        sum += (floor(a + 0.5) - a) * (floor(b + 0.5) - b);
+    }
+    return sum / PHASES * 12;
+}
+
+static void test_alike(void **state) {
+    (void)state;
+    float a[37], b[37], weight[37], on[37];
+    for (int round = 0; round < 8; round++) {
+        const double apart = -1.3 + 0.37 * round;
+        comet_alike_errors_sums sums = {0};
+        for (int i = 0; i < 37; i++) {
+            a[i] = (float)i * 0.7f;
+            b[i] = a[i] + (float)apart;
+            weight[i] = i % 3 ? (float)i : 0;
+            on[i] = (float)(i % 2);
+        }
+        comet_alike_errors(a, b, weight, on, 37, &sums);
+        const double expected = product_of_errors(apart);
+        double both = 0, weights = 0;
+        for (int i = 0; i < 37; i++) {
+            both += (double)weight[i] * (double)on[i];
+            weights += (double)weight[i];
+        }
+        assert_int_equal(sums.pairs, 37);
+        assert_true(fabs(sums.plain / 37 - expected) < 1e-3);
+        assert_true(fabs(sums.masked / both - expected) < 1e-3);
+        assert_near(sums.weights, weights, 1e-6);
+    }
+}
+
+/* Gradients that are the same everywhere, and independent ones, with errors that fall off. */
+static void test_together(void **state) {
+    (void)state;
+    static comet_collect_alike white, flat, falling;
+    double all = 0;
+    for (int k = 0; k < COMET_ALIKE_OFFSETS; k++) {
+        white.part[k] = k == 0;
+        flat.part[k] = 1;
+    }
+    for (int down = 0, k = 0; down <= COMET_ALIKE_REACH; down++)
+        for (int right = down ? -COMET_ALIKE_REACH : 0; right <= COMET_ALIKE_REACH; right++, k++) {
+            falling.part[k] = pow(0.5, down + abs(right));
+            all += (k ? 2 : 1) * falling.part[k];
+        }
+    assert_near(comet_collect_together(&falling, &white, 1), 1, 1e-12);
+    assert_near(comet_collect_together(&white, &flat, 1), 1, 1e-12);
+    assert_near(comet_collect_together(&falling, &flat, 1), all, 1e-12);
+    assert_near(comet_collect_together(&flat, &flat, 1), 13 * 13, 1e-12);
+    assert_near(comet_collect_together(&flat, &flat, 2), 7 * 7, 1e-12); /* every second pixel */
+}
+
 /* ---- what it costs ---- */
 
 static void test_cost(void **state) {
@@ -631,8 +692,8 @@ static void smooth_input(train_case *c) {
     }
 }
 
-/* One tensor compressed, all others as they are. Few values have few errors: a mean over bounds around 0.1, whose errors have nothing in common. */
-static double ratio_of(comet_graph *g, const prediction *p, int smooth) {
+/* One tensor compressed, all others as they are. Few values have few errors: a mean over bounds around the one given, whose errors have nothing in common. */
+static double ratio_of(comet_graph *g, const prediction *p, int smooth, double error_rel) {
     enum { BOUNDS = 8 };
     wish none = {"nothing", 0};
     train_case c = case_of(g, 32, &none);
@@ -642,15 +703,16 @@ static double ratio_of(comet_graph *g, const prediction *p, int smooth) {
     case_run(&c, NULL);
     float *exact = gradient_copy(comet_graph_parameter_named(c.graph, p->parameter));
     for (int i = 0; i < BOUNDS; i++)
-        squares_sum += square_ratio(&c, p, exact, 0.086 + 0.004 * i);
+        squares_sum += square_ratio(&c, p, exact, error_rel * (0.86 + 0.04 * i));
     free(exact);
     case_free(&c);
     return 1 / sqrt(squares_sum / BOUNDS);
 }
 
-static void check_predictions(comet_graph *(*network)(void), const prediction *p, size_t count, int smooth) {
+static void check_predictions(comet_graph *(*network)(void), const prediction *p, size_t count, int smooth,
+                              double error_rel) {
     for (size_t i = 0; i < count; i++) {
-        const double ratio = ratio_of(network(), &p[i], smooth);
+        const double ratio = ratio_of(network(), &p[i], smooth, error_rel);
         print_message("%s in the gradient of %s: predicted / measured sigma %.3f\n", p[i].tensor, p[i].parameter,
                       ratio);
         if (!(ratio > p[i].low && ratio < p[i].high))
@@ -665,19 +727,22 @@ static void test_predicted(void **state) {
                                 {"bn3", "conv3.weight", 0.6, 1.6}, {"bn2", "conv2.weight", 0.6, 1.6}};
     /* Of a batch norm's dX, where the inputs of a convolution are far from independent. */
     const prediction smooth[] = {{"bn1", "conv1.weight", 0.5, 2}, {"bn2", "conv2.weight", 0.5, 2}};
+    /* Bounds coarser than what smooth maps change from pixel to pixel: errors of neighbours are alike. */
+    const prediction coarse[] = {{"bn1", "conv2.weight", 0.7, 1.4}, {"bn1", "bn1.weight", 0.6, 1.6}};
     const prediction curved[] = {{"bn1", "conv2.weight", 0.7, 1.4}, {"bn2", "conv3.weight", 0.7, 1.4},
                                  {"bn1", "bn1.weight", 0.7, 1.4},   {"bn1", "conv1.weight", 0.6, 1.6},
                                  {"bn2", "fc2.weight", 0.6, 1.6},   {"fc1", "fc1.weight", 0.6, 1.6}};
-    check_predictions(plain_network, plain, sizeof plain / sizeof *plain, 0);
-    check_predictions(plain_network, smooth, sizeof smooth / sizeof *smooth, 1);
-    check_predictions(curved_network, curved, sizeof curved / sizeof *curved, 0);
+    check_predictions(plain_network, plain, sizeof plain / sizeof *plain, 0, 0.1);
+    check_predictions(plain_network, smooth, sizeof smooth / sizeof *smooth, 1, 0.1);
+    check_predictions(plain_network, coarse, sizeof coarse / sizeof *coarse, 1, 0.6);
+    check_predictions(curved_network, curved, sizeof curved / sizeof *curved, 0, 0.1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uses),      cmocka_unit_test(test_fixed), cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_batches),   cmocka_unit_test(test_acgc),  cmocka_unit_test(test_cost),
-        cmocka_unit_test(test_predicted),
+        cmocka_unit_test(test_uses),    cmocka_unit_test(test_fixed),    cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_batches), cmocka_unit_test(test_acgc),     cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_alike),   cmocka_unit_test(test_together), cmocka_unit_test(test_predicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
