@@ -48,11 +48,13 @@ static void lay_out(comet_collect *c, const comet_plan *p, layout *l) {
         place(l, (size_t)c->most_inputs * (COMET_COLLECT_SAMPLES + COMET_COLLECT_OUTPUTS + 1), sizeof *c->inputs);
 }
 
-/* Of what is summed by channel: inputs and outputs of layers, and of norms, activations and channel scales. */
+/* Of what is summed by channel: the inputs of layers, and of norms, activations and channel scales, whose outputs have as many. */
 static int64_t most_channels(const comet_graph *g) {
     int64_t most = 1;
-    for (int v = 0; v < g->value_count; v++)
-        most = g->values[v].shape.channels > most ? g->values[v].shape.channels : most;
+    for (int i = 0; i < g->node_count; i++) {
+        const int channels = comet_value_shape(g, g->nodes[i].input[0])->channels;
+        most = channels > most ? channels : most;
+    }
     return most;
 }
 

@@ -31,15 +31,20 @@ static comet_collect_gradient maps_of(const comet_op_call *call, int64_t images)
     return (comet_collect_gradient){.images = images, .channels = s->channels, .height = s->height, .width = s->width};
 }
 
+static void see_output_map(comet_collect *c, const comet_op_call *call, comet_collect_node *n) {
+    comet_collect_gradient maps = maps_of(call, call->batch);
+    maps.read = read_output;
+    maps.context = call->dy;
+    comet_collect_see_gradient(c, &maps, &n->gradient);
+}
+
 static void see_output(comet_collect *c, const comet_op_call *call, comet_collect_node *n) {
     const rows r = rows_of(call, call->node->output);
     const comet_sizes sizes = comet_statistics_sizes(c->threads, call->dy, r.count * r.channels, c->scratch);
     n->output_squares += sizes.squares;
     n->output_sizes += sizes.sizes;
-    comet_collect_gradient maps = maps_of(call, call->batch);
-    maps.read = read_output;
-    maps.context = call->dy;
-    comet_collect_see_gradient(c, &maps, &n->gradient);
+    if (call->node->kind == COMET_OP_CONV)
+        see_output_map(c, call, n);
     count_read(c, r, 1);
 }
 
