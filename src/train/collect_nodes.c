@@ -72,11 +72,12 @@ static comet_norm_rows norm_rows(const comet_collect *c, const comet_op_call *ca
 static void read_norm(const comet_collect_gradient *g, int64_t place, float *values) {
     const comet_norm_rows *n = g->context;
     const float *x = n->x + place * g->channels, *dy = n->dy + place * g->channels;
-    for (int64_t c = 0; c < g->channels; c++) {
-        const float u = n->scale ? fmaf(n->scale[c], x[c], n->shift[c]) : x[c];
-        const int on =
-            n->mask ? (int)comet_bit(n->mask, place * g->channels + c) : fmaf(n->gamma[c], u, n->beta[c]) > 0;
-        values[c] = !n->relu || on ? dy[c] : 0;
+    memcpy(values, dy, (size_t)g->channels * sizeof *values);
+    for (int64_t c = 0; c < g->channels && n->relu && n->mask; c++)
+        values[c] = comet_bit(n->mask, place * g->channels + c) ? dy[c] : 0;
+    for (int64_t c = 0; c < g->channels && n->relu && !n->mask; c++) {
+        const float u = n->scale ? n->scale[c] * x[c] + n->shift[c] : x[c];
+        values[c] = n->gamma[c] * u + n->beta[c] > 0 ? dy[c] : 0;
     }
 }
 

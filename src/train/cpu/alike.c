@@ -41,6 +41,45 @@ COMET_CLONES(add_errors,
     }
 }
 
+COMET_CLONES(read_plain, (const float *x, float inverse, int64_t count, float *restrict cells, float *restrict on),
+             (x, inverse, count, cells, on)) {
+    for (int64_t c = 0; c < count; c++) {
+        cells[c] = x[c] * inverse;
+        on[c] = x[c] != 0;
+    }
+}
+
+COMET_CLONES(read_grid,
+             (const float *x, const comet_alike_channels *a, int64_t count, float *restrict cells, float *restrict on),
+             (x, a, count, cells, on)) {
+    const float *scale = a->scale, *shift = a->shift, inverse = a->inverse_cell;
+    for (int64_t c = 0; c < count; c++) {
+        cells[c] = (scale[c] * x[c] + shift[c]) * inverse;
+        on[c] = 1;
+    }
+}
+
+COMET_CLONES(read_relu,
+             (const float *x, const comet_alike_channels *a, int64_t count, float *restrict cells, float *restrict on),
+             (x, a, count, cells, on)) {
+    const float *scale = a->scale, *shift = a->shift, *threshold = a->threshold, *gamma = a->gamma;
+    const float inverse = a->inverse_cell;
+    for (int64_t c = 0; c < count; c++) {
+        const float u = scale[c] * x[c] + shift[c], above = u - threshold[c];
+        cells[c] = u * inverse;
+        on[c] = (gamma[c] < 0 ? -above : above) > 0;
+    }
+}
+
+void comet_alike_read(const float *x, const comet_alike_channels *a, int64_t count, float *cells, float *on) {
+    if (!a->scale)
+        read_plain(x, a->inverse_cell, count, cells, on);
+    else if (!a->threshold)
+        read_grid(x, a, count, cells, on);
+    else
+        read_relu(x, a, count, cells, on);
+}
+
 void comet_alike_errors(const float *a, const float *b, const float *weight, const float *on, int64_t count,
                         comet_alike_errors_sums *sums) {
     double more[3] = {0, 0, 0};
