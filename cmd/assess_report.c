@@ -12,6 +12,9 @@
 
 enum { CELL = 48, COLUMNS = 9, LABEL = 160, STEPS = 2 * COMET_HISTOGRAM_BINS };
 
+/* Errors, for a histogram that looks like one. */
+enum { ENOUGH = 500 };
+
 /* ---- the table ---- */
 
 static void spread_text(const assess_spread *s, char median[CELL], char range[CELL]) {
@@ -160,15 +163,15 @@ static void put_histogram(report *r, const char *title, const char *x_name, cons
     report_lines(r, title, x_name, "density", series, 2, REPORT_AREA | REPORT_FROM_ZERO);
 }
 
-/* The row of a use whose ratio is nearest to the median. */
-static int typical_row(const assess_case *c, const assess_use_summary *use) {
+/* The row of a use whose ratio is nearest to the median, of those with at least so many errors; -1: none. */
+static int typical_row(const assess_case *c, const assess_use_summary *use, double errors) {
     int best = -1;
     double least = INFINITY;
     for (int i = 0; i < comet_assess_rows(c->assess); i++) {
         comet_assess_row row;
         comet_assess_get_row(c->assess, use->bound, i, &row);
         const double off = fabs(row.ratio - use->ratio.median);
-        if (strcmp(row.use, use->use) == 0 && off < least) {
+        if (strcmp(row.use, use->use) == 0 && row.errors->count >= errors && off < least) {
             least = off;
             best = i;
         }
@@ -178,9 +181,11 @@ static int typical_row(const assess_case *c, const assess_use_summary *use) {
 
 static void put_gradient_errors(report *r, const assess_case *c, const assess_use_summary *list, int count) {
     for (int i = 0; i < count; i++) {
-        const int at = typical_row(c, &list[i]);
+        int at = typical_row(c, &list[i], ENOUGH);
         char title[320];
         comet_assess_row row;
+        if (at < 0)
+            at = typical_row(c, &list[i], 1);
         if (at < 0)
             continue;
         comet_assess_get_row(c->assess, list[i].bound, at, &row);
