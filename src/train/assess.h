@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The theory's errors against those there are (docs/theory.md). For every tensor whose bound a controller sets and every gradient that its error reaches:
- * sigma as the error model predicts it from statistics of a step with all of them compressed, as in training, and as it is found when backward is run with the tensor as it is and compressed,
- * on the same batch with the same dropout. One tensor at a time, all others without loss; then all together.
+ * The theory's errors against those there are (docs/theory.md). For every tensor whose bound a controller sets and every gradient that its error reaches: sigma as the
+ * error model predicts it, from statistics of a step with all tensors compressed, as in training; and as it is found when backward is run with the tensor as it is and
+ * compressed, on the same batch with the same dropout. One tensor at a time, all others without loss; then all together.
  *
  *     comet_assess_new(trainer, &options, NULL, &assess, &message);
  *     comet_assess_batch(assess, pixels, labels, &message);           as often as wanted: variances are averaged
@@ -25,11 +25,9 @@ enum { COMET_ASSESS_MOST_BOUNDS = 8, COMET_ASSESS_USE_TEXT = 64 };
 
 typedef struct comet_assess_options {
     int bounds;
-    double
-        error_rel[COMET_ASSESS_MOST_BOUNDS]; /* times the rms of the tensor's non-zeros; negative: the bounds that the
-                                                   controller has set by now */
-    const char *layers;                      /* only tensors of these (train/pattern.h); NULL: all */
-    const volatile sig_atomic_t *stop;       /* not 0: comet_assess_batch ends with COMET_ERROR_IO; NULL: never */
+    double error_rel[COMET_ASSESS_MOST_BOUNDS]; /* times the rms of a tensor's non-zeros; negative: the controller's */
+    const char *layers;                         /* only tensors of these (train/pattern.h); NULL: all */
+    const volatile sig_atomic_t *stop;          /* not 0: comet_assess_batch ends with COMET_ERROR_IO; NULL: never */
     void (*progress)(void *context, const char *what); /* after each forward and backward; NULL: not wanted */
     void *context;
 } comet_assess_options;
