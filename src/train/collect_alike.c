@@ -3,7 +3,6 @@
  * Errors of neighbours that are alike, and gradients that are: then what is added up over a map does not average out as independent errors do
  * (docs/theory.md, 5). Seen at a few places of a map, all channels there, for offsets of up to REACH pixels: of errors when a tensor is saved, of gradients in backward.
  */
-#include <math.h>
 #include <string.h>
 
 #include "train/collect_impl.h"
@@ -52,29 +51,21 @@ static int64_t moved(const maps *m, int64_t place, offset by) {
 
 /* ---- errors ---- */
 
-/* What is stored of a tensor, in cells, and where it is on. */
+/* What is stored of a tensor. */
 typedef struct stored {
     const float *values;
-    const comet_codec_grid *grid;
-    const float *gamma; /* of a norm */
-    float inverse;      /* 1 / cell */
-    int has_relu;
+    comet_alike_channels how;
     int64_t channels;
 } stored;
 
 static void read_place(const stored *s, int64_t place, float *cells, float *on) {
-    const float *x = s->values + place * s->channels;
-    for (int64_t c = 0; c < s->channels; c++) {
-        const float u = s->grid ? fmaf(s->grid->scale[c], x[c], s->grid->shift[c]) : x[c];
-        const int above = s->grid ? u > s->grid->threshold[c] : u != 0;
-        cells[c] = u * s->inverse;
-        on[c] = !s->grid || s->has_relu ? (float)(s->gamma && s->gamma[c] < 0 ? u < s->grid->threshold[c] : above) : 1;
-    }
+    comet_alike_read(s->values + place * s->channels, &s->how, s->channels, cells, on);
 }
 
+/* As the layer behind a norm sees it, an error counts by the norm's scale. */
 static void weigh(const stored *s, float *on) {
-    for (int64_t c = 0; c < s->channels && s->gamma; c++)
-        on[c] *= s->gamma[c] * s->gamma[c];
+    for (int64_t c = 0; c < s->channels && s->how.gamma; c++)
+        on[c] *= s->how.gamma[c] * s->how.gamma[c];
 }
 
 static void see_errors(comet_collect *c, const stored *s, const maps *m, comet_collect_alike *plain,
@@ -103,13 +94,13 @@ static void see_errors(comet_collect *c, const stored *s, const maps *m, comet_c
 void comet_collect_see_errors(comet_collect *c, comet_collect_tensor *t, const comet_plan_entry *e,
                               const comet_tensor *values, const comet_codec_grid *grid, double bound) {
     const maps m = {values->shape[0], values->shape[3], (int)values->shape[1], (int)values->shape[2]};
-    const stored s = {
-        .values = values->data,
-        .grid = grid,
-        .gamma = grid ? comet_node_parameter(c->graph, &c->graph->nodes[e->node], COMET_PARAMETER_WEIGHT)->value : NULL,
-        .inverse = (float)(0.5 / bound),
-        .has_relu = e->has_relu,
-        .channels = m.channels};
+    stored s = {.values = values->data, .how = {.inverse_cell = (float)(0.5 / bound)}, .channels = m.channels};
+    if (grid) {
+        s.how.scale = grid->scale;
+        s.how.shift = grid->shift;
+        s.how.threshold = e->has_relu ? grid->threshold : NULL;
+        s.how.gamma = comet_node_parameter(c->graph, &c->graph->nodes[e->node], COMET_PARAMETER_WEIGHT)->value;
+    }
     t->has_alike = bound > 0;
     if (t->has_alike)
         see_errors(c, &s, &m, &t->plain, &t->masked);
