@@ -15,5 +15,7 @@ int command_train(int argc, char **argv);
 int command_compare(int argc, char **argv);
 int command_demo(int argc, char **argv);
 int command_plan(int argc, char **argv);
+int command_assess(int argc, char **argv);
+int command_sweep(int argc, char **argv);
 
 #endif

@@ -10,7 +10,6 @@
 #include "message.h"
 #include "openmp.h"
 #include "options.h"
-#include "train_control.h"
 
 static const char help_begin[] =
     "Usage: comet compare --model NAME [--data SET] [--variants LIST] [OPTION...]\n"
@@ -54,6 +53,7 @@ typedef struct request {
     const char *variants, *seeds, *report;
     int json, quiet, help;
     text_array operands;
+    text_list list; /* of variants */
 } request;
 
 static int read_request(request *r, int argc, char **argv) {
@@ -73,19 +73,22 @@ static int read_request(request *r, int argc, char **argv) {
 
 static int check_variants(const compare_plan *plan) {
     int answer = DONE;
-    for (int i = 0; i < plan->variants.count && answer == DONE; i++) {
-        comet_trainer_options unused = plan->run.trainer;
-        answer = train_control_read(&plan->texts, plan->variants.items[i], 1, &unused);
+    for (int i = 0; i < plan->variant_count && answer == DONE; i++) {
+        comet_run_options unused = plan->run;
+        answer = plan->apply(plan, plan->variants[i], &unused);
     }
     return answer;
 }
 
-static int make_plan(const request *r, compare_plan *plan, comet_dataset **data) {
+static int make_plan(request *r, compare_plan *plan, comet_dataset **data) {
     const char *variants = r->variants ? r->variants : "none,eb";
     int64_t seeds = 1;
-    int answer = parse_list("--variants", variants, &plan->variants);
+    int answer = parse_list("--variants", variants, &r->list);
     if (answer == DONE && r->seeds)
         answer = parse_integer("--seeds", r->seeds, 1, 1000, &seeds);
+    plan->variants = r->list.items;
+    plan->variant_count = r->list.count;
+    plan->apply = compare_form;
     plan->seeds = (int)seeds;
     plan->quiet = r->quiet;
     plan->texts = r->texts;
@@ -114,7 +117,7 @@ static int show(const request *r, const compare_plan *plan, const compare_result
     return answer;
 }
 
-static int run_request(const request *r) {
+static int run_request(request *r) {
     comet_dataset *data = NULL;
     compare_results results = {0};
     compare_plan *plan = calloc(1, sizeof *plan);

@@ -7,14 +7,21 @@
 #include "record.h"
 #include "train_options.h"
 
-typedef struct compare_plan {
-    comet_run_options run; /* of every run; codec, controller, seed and perhaps batch differ */
+typedef struct compare_plan compare_plan;
+struct compare_plan {
+    comet_run_options run; /* of every run; what a variant changes, seed and perhaps batch differ */
     train_texts texts;     /* what was asked for */
-    text_list variants;
+    const char *const *variants;
+    int variant_count;
+    /* What a variant is. MISUSED after a line if there is no such variant. */
+    int (*apply)(const compare_plan *plan, const char *variant, comet_run_options *run);
     int seeds;   /* run.trainer.seed and those behind it */
     int largest; /* 1: each variant at the largest batch that fits run.trainer.memory_bytes, up to the batch given */
     int quiet;
-} compare_plan;
+};
+
+/* A variant that is a form, or a controller's name: for `apply`. */
+int compare_form(const compare_plan *plan, const char *variant, comet_run_options *run);
 
 /* variants x seeds, the seeds of a variant together. */
 typedef struct compare_results {

@@ -35,7 +35,7 @@ typedef struct place {
 } place;
 
 static const char *variant_of(const compare_plan *plan, const place *at) {
-    return plan->variants.items[at->index / plan->seeds];
+    return plan->variants[at->index / plan->seeds];
 }
 
 static comet_status find_batch(const compare_plan *plan, comet_run_options *run, comet_message *message) {
@@ -121,8 +121,12 @@ static void run_apart(const compare_plan *plan, comet_run_options *run, const pl
         note("%s, seed %llu: %s", r->figures.name, (unsigned long long)r->figures.seed, r->figures.why.text);
 }
 
+int compare_form(const compare_plan *plan, const char *variant, comet_run_options *run) {
+    return train_control_read(&plan->texts, variant, 1, &run->trainer);
+}
+
 int compare_run(const compare_plan *plan, compare_results *results) {
-    int count = plan->variants.count * plan->seeds;
+    int count = plan->variant_count * plan->seeds;
     *results = (compare_results){.records = calloc((size_t)count, sizeof(record)), .per_variant = plan->seeds};
     if (!results->records)
         return fail_memory();
@@ -130,7 +134,7 @@ int compare_run(const compare_plan *plan, compare_results *results) {
     place at = {.count = count, .start = clock_seconds()};
     for (; at.index < count && !stop_asked; at.index++) {
         comet_run_options run = plan->run;
-        if (train_control_read(&plan->texts, variant_of(plan, &at), 1, &run.trainer) != DONE)
+        if (plan->apply(plan, variant_of(plan, &at), &run) != DONE)
             return MISUSED;
         run.trainer.seed += (uint64_t)(at.index % plan->seeds);
         run_apart(plan, &run, &at, &results->records[at.index]);

@@ -52,6 +52,7 @@ static int read_request(request *r, int argc, char **argv) {
 }
 
 static int make_plan(const request *r, compare_plan *plan, comet_dataset **data) {
+    static const char *const variants[] = {"none", "eb"};
     const train_texts texts = {.model = "resnet8",
                                .data = "fashion-mnist",
                                .epochs = r->quick ? NULL : "2",
@@ -61,9 +62,10 @@ static int make_plan(const request *r, compare_plan *plan, comet_dataset **data)
     plan->seeds = 1;
     plan->quiet = r->quiet;
     plan->texts = texts;
-    int answer = parse_list("--variants", "none,eb", &plan->variants);
-    if (answer == DONE)
-        answer = train_options_read(&texts, &plan->run);
+    plan->variants = variants;
+    plan->variant_count = 2;
+    plan->apply = compare_form;
+    int answer = train_options_read(&texts, &plan->run);
     if (answer == DONE)
         answer = train_options_data(&texts, &plan->run, data);
     if (r->quick)

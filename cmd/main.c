@@ -13,7 +13,8 @@ static const struct {
 } commands[] = {
     {"demo", command_demo},       {"train", command_train},       {"plan", command_plan},
     {"compare", command_compare}, {"compress", command_compress}, {"decompress", command_decompress},
-    {"inspect", command_inspect}, {"bench", command_bench},
+    {"inspect", command_inspect}, {"bench", command_bench},       {"assess", command_assess},
+    {"sweep", command_sweep},
 };
 
 static const char help[] =
@@ -26,6 +27,8 @@ static const char help[] =
     "  train         trains a network on a data set, its saved activations held compressed\n"
     "  plan          what training a network would take, before anything is trained\n"
     "  compare       variants of a training side by side: accuracy, memory, time\n"
+    "  assess        gradient errors as the theory predicts them beside what they are, for your network and data\n"
+    "  sweep         what an error in one layer's gradient, or in what it saves, costs in accuracy\n"
     "  compress      tensors (.npy, .npz, raw) to Comet streams\n"
     "  decompress    and back\n"
     "  inspect       what is in a file of streams or tensors\n"

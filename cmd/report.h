@@ -35,6 +35,14 @@ typedef struct report_bar {
     const char *label; /* at its end; NULL: the value */
 } report_bar;
 
+/* Points that belong together: their own colour and a name in the legend. */
+typedef struct report_cloud {
+    const char *name;
+    const double *x, *y;
+    const char *const *labels; /* of each point, shown when it is pointed at; NULL: the name */
+    size_t count;
+} report_cloud;
+
 /* LOG_Y: values that are not positive are gaps. FROM_ZERO: zero is on the y axis. AREA: filled down to it. */
 enum { REPORT_LOG_Y = 1, REPORT_FROM_ZERO = 2, REPORT_AREA = 4 };
 
@@ -47,6 +55,10 @@ void report_table(report *r, const char *title, const char *const *columns, int 
 /* Any number of points: of long series what can be seen is drawn, no spike is lost. Values that have no place are left out. */
 void report_lines(report *r, const char *title, const char *x_axis, const char *y_axis, const report_series *series,
                   size_t count, int flags);
+
+/* Points on logarithmic axes of one range; lines where y is x, twice x and half of x. What is not positive is left out. */
+void report_scatter(report *r, const char *title, const char *x_axis, const char *y_axis, const report_cloud *clouds,
+                    size_t count);
 void report_bars(report *r, const char *title, const char *unit, const report_bar *bars, size_t count);
 
 /* DONE, or FAILED after a line on standard error; then there is no file. */

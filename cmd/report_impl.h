@@ -67,4 +67,7 @@ double report_axis_place(const report_axis *axis, double value);
 /* As many decimals as the steps need. Returns `text`. */
 const char *report_axis_label(const report_axis *axis, double value, char text[REPORT_NUMBER]);
 
+/* Both axes with their ticks and names, and the lines of the grid (report_lines.c). */
+void report_frame(report *r, const report_axis *x, const report_axis *y, const char *x_name, const char *y_name);
+
 #endif

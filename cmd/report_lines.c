@@ -44,7 +44,7 @@ static void draw_y_ticks(report *r, const report_axis *x, const report_axis *y) 
     }
 }
 
-static void draw_frame(report *r, const report_axis *x, const report_axis *y, const char *x_name, const char *y_name) {
+void report_frame(report *r, const report_axis *x, const report_axis *y, const char *x_name, const char *y_name) {
     draw_y_ticks(r, x, y);
     fprintf(r->file, "<path class=\"base\" d=\"M%.1f %.1fH%.1f\"/>\n", x->from, y->from, x->to);
     draw_x_ticks(r, x, y);
@@ -121,7 +121,7 @@ void report_lines(report *r, const char *title, const char *x_axis, const char *
     y.from = HEIGHT - BOTTOM;
     y.to = TOP;
     report_svg_open(r, title, HEIGHT);
-    draw_frame(r, &x, &y, x_axis, y_axis);
+    report_frame(r, &x, &y, x_axis, y_axis);
     for (size_t s = 0; s < count; s++)
         draw_series(r, &series[s], &x, &y, flags);
     report_labels_draw(r, &labels, series, count, &x, &y);

@@ -13,11 +13,21 @@ static int is_open(const train_texts *t, const char *form) {
     return !t->error_rel && (strcmp(form, "eb") == 0 || strcmp(form, "eb+offload") == 0);
 }
 
-static int check_forms(const comet_trainer_options *o) {
+static comet_status try_forms(const comet_trainer_options *o, const char *overrides, comet_message *message) {
     comet_forms *forms = NULL;
-    comet_message message;
-    comet_status status = comet_forms_new(o->codec, o->error_rel, o->forms, NULL, &forms, &message);
+    comet_status status = comet_forms_new(o->codec, o->error_rel, overrides, NULL, &forms, message);
     comet_forms_free(forms);
+    return status;
+}
+
+/* `named`: what is no form might have been meant as a controller. */
+static int check_forms(const comet_trainer_options *o, int named) {
+    comet_message message;
+    comet_status status = try_forms(o, NULL, &message);
+    if (status != COMET_OK && named)
+        return misuse("%.500s; or a controller: comet, comet:paper, acgc, fixed:F, budget", message.text);
+    if (status == COMET_OK)
+        status = try_forms(o, o->forms, &message);
     return status == COMET_OK ? DONE : train_fail(status, &message);
 }
 
@@ -53,5 +63,5 @@ int train_control_read(const train_texts *t, const char *form, int named, comet_
     if (read_calibration(t, o) != DONE)
         return MISUSED;
     int answer = check_control(o);
-    return answer == DONE ? check_forms(o) : answer;
+    return answer == DONE ? check_forms(o, named) : answer;
 }

@@ -43,6 +43,9 @@ static void lay_out(comet_collect *c, const comet_plan *p, layout *l) {
     c->scratch = place(l, 1, comet_statistics_bytes(c->most_channels, comet_collect_arrays(c)));
     c->channels = place(l, (size_t)comet_collect_arrays(c) * channels, sizeof *c->channels);
     c->inverse = place(l, 3 * channels, sizeof *c->inverse);
+    c->places = place(l, 4 * channels, sizeof *c->places);
+    c->inputs =
+        place(l, (size_t)c->most_inputs * (COMET_COLLECT_SAMPLES + COMET_COLLECT_OUTPUTS + 1), sizeof *c->inputs);
 }
 
 /* Of what is summed by channel: the inputs of layers, and of norms, activations and channel scales, whose outputs have as many. */
@@ -55,8 +58,24 @@ static int64_t most_channels(const comet_graph *g) {
     return most;
 }
 
+/* Of one output of a layer before a batch norm. */
+static int64_t most_inputs(const comet_plan *p) {
+    const comet_graph *g = p->graph;
+    int64_t most = 1;
+    for (int i = 0; i < g->node_count; i++) {
+        const int before =
+            g->nodes[i].kind == COMET_OP_BATCH_NORM ? g->values[comet_plan_root(p, g->nodes[i].input[0])].producer : -1;
+        const int weight = before < 0 ? -1 : g->nodes[before].parameter[COMET_PARAMETER_WEIGHT];
+        if (weight < 0)
+            continue;
+        const int64_t inputs = g->parameters[weight].count / comet_value_shape(g, g->nodes[before].output)->channels;
+        most = inputs > most ? inputs : most;
+    }
+    return most;
+}
+
 static comet_collect *take(const comet_plan *p, int acgc, const comet_allocator *allocator) {
-    comet_collect counted = {.most_channels = most_channels(p->graph), .acgc = acgc};
+    comet_collect counted = {.most_channels = most_channels(p->graph), .most_inputs = most_inputs(p), .acgc = acgc};
     layout l = {NULL, 0};
     for (int i = 0; i < p->entry_count; i++)
         counted.count += is_controlled(&p->entries[i]);
@@ -68,6 +87,7 @@ static comet_collect *take(const comet_plan *p, int acgc, const comet_allocator 
     c->bytes = l.bytes;
     c->count = counted.count;
     c->most_channels = counted.most_channels;
+    c->most_inputs = counted.most_inputs;
     c->acgc = acgc;
     if (allocator) {
         c->allocator_copy = *allocator;

@@ -59,7 +59,9 @@ const comet_control_observation *comet_collect_observation(comet_collect *collec
 void comet_collect_batch_begin(comet_collect *collect);
 void comet_collect_batch_end(comet_collect *collect);
 
-void comet_collect_saved(comet_collect *collect, const comet_plan_entry *entry, const comet_codec_result *result);
+/* `values` before compressing, of a part of the batch where the entry has parts, and the grid that they are on; NULL: result alone. */
+void comet_collect_saved(comet_collect *collect, const comet_plan_entry *entry, const comet_tensor *values,
+                         const comet_codec_grid *grid, const comet_codec_result *result);
 
 /*
  * Before the backward of call->node: inputs and output gradient are there. `norm_side`: of a SiLU, the side data of the batch norm before it; NULL if there

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "train/collect_impl.h"
+#include "train/cpu/bits.h"
 
 /* The rows and channels of a value, for the whole batch. */
 typedef struct rows {
@@ -21,11 +22,29 @@ static void count_read(comet_collect *c, rows r, int arrays) {
 
 /* ---- convolutions and linear layers ---- */
 
+static void read_output(const comet_collect_gradient *g, int64_t place, float *values) {
+    memcpy(values, (const float *)g->context + place * g->channels, (size_t)g->channels * sizeof *values);
+}
+
+static comet_collect_gradient maps_of(const comet_op_call *call, int64_t images) {
+    const comet_shape *s = comet_value_shape(call->graph, call->node->output);
+    return (comet_collect_gradient){.images = images, .channels = s->channels, .height = s->height, .width = s->width};
+}
+
+static void see_output_map(comet_collect *c, const comet_op_call *call, comet_collect_node *n) {
+    comet_collect_gradient maps = maps_of(call, call->batch);
+    maps.read = read_output;
+    maps.context = call->dy;
+    comet_collect_see_gradient(c, &maps, &n->gradient);
+}
+
 static void see_output(comet_collect *c, const comet_op_call *call, comet_collect_node *n) {
     const rows r = rows_of(call, call->node->output);
     const comet_sizes sizes = comet_statistics_sizes(c->threads, call->dy, r.count * r.channels, c->scratch);
     n->output_squares += sizes.squares;
     n->output_sizes += sizes.sizes;
+    if (call->node->kind == COMET_OP_CONV)
+        see_output_map(c, call, n);
     count_read(c, r, 1);
 }
 
@@ -49,11 +68,35 @@ static comet_norm_rows norm_rows(const comet_collect *c, const comet_op_call *ca
                              .greatest = c->acgc};
 }
 
+/* The gradient behind the ReLU. */
+static void read_norm(const comet_collect_gradient *g, int64_t place, float *values) {
+    const comet_norm_rows *n = g->context;
+    const float *x = n->x + place * g->channels, *dy = n->dy + place * g->channels;
+    memcpy(values, dy, (size_t)g->channels * sizeof *values);
+    for (int64_t c = 0; c < g->channels && n->relu && n->mask; c++)
+        values[c] = comet_bit(n->mask, place * g->channels + c) ? dy[c] : 0;
+    for (int64_t c = 0; c < g->channels && n->relu && !n->mask; c++) {
+        const float u = n->scale ? n->scale[c] * x[c] + n->shift[c] : x[c];
+        values[c] = n->gamma[c] * u + n->beta[c] > 0 ? dy[c] : 0;
+    }
+}
+
+/* Of the first rows, which are whole images. */
+static void see_norm_gradient(comet_collect *c, const comet_op_call *call, const comet_norm_rows *n, int64_t count) {
+    comet_collect_gradient maps = maps_of(call, 0);
+    maps.images = count / ((int64_t)maps.height * maps.width);
+    maps.read = read_norm;
+    maps.context = n;
+    comet_collect_see_gradient(c, &maps, &c->nodes[call->node - call->graph->nodes].gradient);
+}
+
 /* Sums of some of the rows, into or added to c->channels. */
 static void add_norm_rows(comet_collect *c, const comet_op_call *call, int64_t first, int64_t count, int64_t channels) {
     const comet_norm_rows n = norm_rows(c, call, channels, first);
     const int64_t sums = COMET_STATISTICS_ARRAYS * channels, all = comet_collect_arrays(c) * channels;
     comet_statistics_norm(c->threads, &n, count, channels, c->scratch);
+    if (first == 0)
+        see_norm_gradient(c, call, &n, count);
     if (first == 0)
         memset(c->channels, 0, (size_t)all * sizeof *c->channels);
     for (int64_t i = 0; i < sums; i++)
@@ -170,6 +213,7 @@ static void see_layer(comet_collect *c, const comet_op_call *call, comet_collect
     if (n->wants & COMET_WANT_INPUT)
         comet_collect_see_input(c, call, n);
     n->batches++;
+    n->inside += comet_collect_inside(call);
     n->positions += (double)rows_of(call, call->node->output).count;
 }
 

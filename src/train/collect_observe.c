@@ -33,10 +33,13 @@ void comet_collect_batch_end(comet_collect *c) {
         add(&c->tensors[i].all, &c->tensors[i].now);
 }
 
-void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const comet_codec_result *result) {
+void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const comet_tensor *values,
+                         const comet_codec_grid *grid, const comet_codec_result *result) {
     const int32_t tensor = comet_collect_find(c, e);
     if (tensor < 0)
         return;
+    if (values && c->tensors[tensor].now.streams == 0) /* the first part's images stand for all */
+        comet_collect_see_errors(c, &c->tensors[tensor], e, values, grid, result->bound);
     const comet_collect_stored more = {.count = (double)result->stats.count,
                                        .nonzero = (double)result->stats.nonzero,
                                        .squares = result->stats.sum_squares,
@@ -86,7 +89,7 @@ static void layer_stats(const comet_collect *c, const comet_collect_tensor *t, c
                         comet_use_stats *s) {
     const comet_collect_node *n = node_at(c, u->node);
     const double channels = (double)comet_value_shape(c->graph, c->graph->nodes[u->node].output)->channels;
-    s->derivative_squares = derivative_of(c, t, u);
+    s->derivative_squares = derivative_of(c, t, u) * mean(n, n->inside);
     s->gradient_squares = n->output_squares / channels;
     s->gradient_mean = n->positions > 0 ? n->output_sizes / (n->positions * channels) : 0;
     s->positions = n->positions;
@@ -94,10 +97,23 @@ static void layer_stats(const comet_collect *c, const comet_collect_tensor *t, c
         s->acgc = acgc_of_layer(c, t, u);
 }
 
-/* What a channel has in common reaches a weight as far as its input correlates with u, which has no mean. */
+/* What a channel has in common reaches a weight as far as its input correlates with u. */
 static double norm_gain(const comet_collect_node *norm, const comet_collect_node *layer) {
-    const double centred = layer->input_squares > 0 ? layer->input_variances / layer->input_squares : 0;
-    return mean(norm, norm->own_gain) + mean(norm, norm->common_gain) / mean(layer, layer->independent) * centred;
+    const double common = layer->input_squares > 0 ? layer->common_squares / layer->input_squares : 0;
+    return mean(norm, norm->own_gain) + mean(norm, norm->common_gain) * common;
+}
+
+/* Errors that are alike where gradients are: more than independent ones add up to; never less than half of their variance. */
+static double correction_of(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u) {
+    const comet_node *node = &c->graph->nodes[u->node];
+    const comet_collect_node *n = node_at(c, u->node);
+    if (!t->has_alike)
+        return 1;
+    if (u->kind == COMET_USE_CONV_WEIGHTS)
+        return sqrt(fmax(comet_collect_together(&t->masked, &n->gradient, node->as.conv.stride), 0.5));
+    if (u->kind == COMET_USE_NORM_SCALE || u->kind == COMET_USE_NORM_INPUT)
+        return sqrt(fmax(comet_collect_together(&t->plain, &n->gradient, 1), 0.5));
+    return 1;
 }
 
 static void use_stats(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
@@ -161,6 +177,7 @@ const comet_control_observation *comet_collect_observation(comet_collect *c, con
     for (int i = 0; i < t->use_count; i++) {
         stats[i] = (comet_use_stats){.momentum = momentum_of(update, t->uses[i].parameter)};
         use_stats(c, t, &t->uses[i], &stats[i]);
+        stats[i].correction = correction_of(c, t, &t->uses[i]);
     }
     const double batches = t->all.count / (double)t->values;
     c->sizes[tensor] = (comet_control_size){t->all.bound / t->all.streams, t->all.bytes / batches};

@@ -93,7 +93,7 @@ static void norm_uses(comet_collect *c, const comet_plan *p, int i) {
     use.kind = COMET_USE_NORM_INPUT;
     add_use(c, t, use, before, COMET_WANT_NORM);
     if (t && before >= 0)
-        c->nodes[before].wants |= COMET_WANT_INPUT | (c->acgc ? COMET_WANT_OUTPUT : 0);
+        c->nodes[before].wants |= COMET_WANT_INPUT | COMET_WANT_COMMON | (c->acgc ? COMET_WANT_OUTPUT : 0);
 }
 
 /* A SiLU reads its input: a norm's output, or what a layer made. */

@@ -46,12 +46,12 @@ static comet_status set_length(comet_run_session *s) {
     s->steps = o->steps ? o->steps : (batches * o->epochs + s->accumulate - 1) / s->accumulate;
     s->schedule = comet_schedule_default(o->schedule, o->rate, s->steps);
     s->schedule.warmup = (int64_t)(o->warmup_epochs * (double)batches / s->accumulate);
-    return comet_schedule_check(&s->schedule, s->message);
+    return s->steps == 0 ? COMET_OK : comet_schedule_check(&s->schedule, s->message);
 }
 
 static comet_status check(const comet_run_session *s) {
     const comet_run_options *o = s->options;
-    if (o->steps < 0 || o->epochs < 0 || (o->steps == 0 && o->epochs == 0))
+    if (o->steps < 0 || o->epochs < 0 || (o->steps == 0 && o->epochs == 0 && !o->study))
         return comet_message_set(s->message, COMET_ERROR_ARGUMENT, "nothing to do: give epochs or steps");
     if (o->trainer.batch < 1)
         return comet_message_set(s->message, COMET_ERROR_ARGUMENT, "a batch has at least one image");
@@ -136,13 +136,18 @@ static void add_advice(comet_run_session *s, comet_status status) {
                           why.text, (long long)s->step, (long long)s->saved_step, s->options->folder);
 }
 
+static comet_status look(comet_run_session *s) {
+    const comet_run_options *o = s->options;
+    return o->study ? o->study(o->context, s->trainer, s->train, s->message) : comet_run_evaluate(s);
+}
+
 static comet_status train(comet_run_session *s) {
     comet_run_event started = comet_run_event_of(s, COMET_RUN_STARTED);
     s->started = 1;
     comet_run_tell(s, &started);
     comet_status status = comet_run_loop(s);
     if (status == COMET_OK && s->step >= s->steps)
-        status = comet_run_evaluate(s);
+        status = look(s);
     if (status != COMET_OK)
         save_what_is_whole(s);
     s->result->stopped = comet_run_stopped(s) && s->evaluated_step < s->steps;

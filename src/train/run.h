@@ -60,9 +60,14 @@ typedef struct comet_run_options {
      * which nothing but the next such beginning replaces.
      */
     int resume;
+    /*
+     * After the last update, in place of the evaluation: a study of the network as it is then, with batches that follow those trained on. With one,
+     * `steps` and `epochs` may both be 0: nothing is trained. NULL: none.
+     */
+    comet_status (*study)(void *context, comet_trainer *trainer, comet_loader *batches, comet_message *message);
     const volatile sig_atomic_t *stop; /* not 0: write a checkpoint after this update, return; NULL: never */
     void (*observe)(void *context, const comet_run_event *event);
-    void *context;
+    void *context; /* of both */
 } comet_run_options;
 
 typedef struct comet_run_result {

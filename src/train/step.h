@@ -24,6 +24,22 @@ void comet_step_free(comet_step *step);
 /* Where the batch goes, NHWC, before each run: its content is used up. Not if the plan's input comes as bytes. */
 float *comet_step_input(comet_step *step);
 
+/* A stream that was just saved, while the values that it was made of are still there. */
+typedef struct comet_step_saved {
+    const comet_plan_entry *entry;
+    const comet_tensor *values;   /* before compressing; a part of the batch where the entry has parts */
+    const comet_codec_grid *grid; /* of a batch norm's input, of which u is stored; else NULL */
+    comet_store *store;
+    comet_store_handle handle;
+    const comet_codec_result *result;
+} comet_step_saved;
+
+/* For studies: is told of each stream. A failure ends the step. */
+typedef struct comet_step_watch {
+    comet_status (*saved)(void *context, const comet_step_saved *saved);
+    void *context;
+} comet_step_watch;
+
 typedef struct comet_step_options {
     const uint8_t *bytes; /* of the batch, if the plan's input comes as bytes: `count` of them, or all */
     const comet_normalisation *normalisation; /* of these */
@@ -35,6 +51,7 @@ typedef struct comet_step_options {
     uint64_t seed, step;                      /* of dropout and stochastic depth */
     const comet_inject *inject;               /* errors for what is loaded; NULL: none */
     comet_collect *collect;                   /* statistics go there; NULL: none are gathered */
+    const comet_step_watch *watch;            /* NULL: nobody looks at streams */
 } comet_step_options;
 
 typedef struct comet_step_result {

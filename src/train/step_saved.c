@@ -43,6 +43,13 @@ static void make_absolute(comet_codec_params *codec, double rms) {
     codec->bound *= rms;
 }
 
+static comet_status show(const comet_step *s, const comet_plan_entry *e, const comet_tensor *values,
+                         const comet_codec_grid *grid, comet_store_handle handle, const comet_codec_result *result) {
+    const comet_step_saved saved = {
+        .entry = e, .values = values, .grid = grid, .store = s->store, .handle = handle, .result = result};
+    return s->options->watch->saved(s->options->watch->context, &saved);
+}
+
 static comet_status save_part(comet_step *s, int entry, int part, const comet_step_content *content, float *data,
                               size_t *stored) {
     const comet_plan_entry *e = &s->plan->entries[entry];
@@ -61,7 +68,9 @@ static comet_status save_part(comet_step *s, int entry, int part, const comet_st
     if (status == COMET_OK)
         *stored += (size_t)info.bytes.stored;
     if (status == COMET_OK && s->options->collect && item.codec)
-        comet_collect_saved(s->options->collect, e, &info.result);
+        comet_collect_saved(s->options->collect, e, &t, content->grid, &info.result);
+    if (status == COMET_OK && s->options->watch && item.codec)
+        status = show(s, e, &t, content->grid, *handle_of(s, entry, part), &info.result);
     return status;
 }
 

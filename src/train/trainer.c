@@ -35,6 +35,7 @@ static comet_status take_state(comet_trainer *t, comet_message *message) {
         return comet_message_set(message, COMET_ERROR_MEMORY, "no memory for the optimiser: %zu bytes are needed",
                                  t->state_bytes);
     memset(t->state, 0, t->state_bytes);
+    memset(t->means, 0, (size_t)count * sizeof *t->means);
     return COMET_OK;
 }
 

@@ -78,6 +78,11 @@ static void put_ordinary(report *r) {
     }
     const report_series memory[] = {{"none", x, y[0], 121, 0}, {"eb:0.3", x, y[1], 121, 1}};
     report_lines(r, "Memory over a step", "time", "MiB", memory, 2, REPORT_AREA | REPORT_FROM_ZERO);
+    static const double measured[] = {1e-5, 2e-5, 3e-4, 1e-3}, predicted[] = {1.1e-5, 4e-5, 2e-4, 1.2e-3};
+    static const char *const labels[] = {"bn1", "bn2", "bn3", "<bn4>"};
+    const report_cloud clouds[] = {{"conv_weights", measured, predicted, labels, 4},
+                                   {"norm_scale", predicted, measured, NULL, 3}};
+    report_scatter(r, "Predicted against measured", "measured", "predicted", clouds, 2);
     put_layers(r, 20, "Saved by layer, and darker what is stored of it");
     put_layers(r, LAYERS, "The same for a deep network");
 }
@@ -117,6 +122,10 @@ static void put_odd(report *r) {
     report_lines(r, "names at the ends", "x", "y", many, 8, 0);
     report_lines(r, "a legend", "x <i>", "y & z", many, 12, 0);
 
+    static const double nowhere[] = {0, -1, NAN, INFINITY}, somewhere[] = {3, 3, 3, 3};
+    const report_cloud odd[] = {{"nothing", nowhere, somewhere, NULL, 4}, {"one", somewhere, somewhere, NULL, 1}};
+    report_scatter(r, "points without a place", "x", "y", odd, 1);
+    report_scatter(r, "one place", "x", "y", odd, 2);
     static const report_bar bars[] = {
         {"plain", 3, 0, NULL},          {"part", 4, 1, "1 of 4"},
         {"part > value", 2, 5, NULL},   {"<i>&", 1, 0.5, "<b>"},

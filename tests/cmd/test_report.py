@@ -134,6 +134,29 @@ class WellFormed(Case):
                     self.assertTrue(2 <= len(y) <= 15, (title, y))
 
 
+class Points(Case):
+    def test_every_point_has_its_place(self):
+        drawing = self.figures(self.make("ordinary"))["Predicted against measured"]
+        dots = list(drawing.iter("circle"))
+        self.assertEqual(len(dots), 4 + 3)
+        titles = [dot.find("title").text for dot in dots]
+        self.assertEqual(titles[3], "<bn4>: 0.001, 0.0012")
+        self.assertTrue(titles[4].startswith("norm_scale: "))
+        ends = path_pieces(next(path for path in drawing.iter("path") if path.get("class") == "base" and
+                                "L" in path.get("d")).get("d"))[0]
+
+        def side(dot):  # above the diagonal, or below
+            (x0, y0), (x1, y1) = ends
+            return float(dot.get("cy")) - (y0 + (float(dot.get("cx")) - x0) * (y1 - y0) / (x1 - x0))
+
+        self.assertEqual([side(dot) < 0 for dot in dots], [True, True, False, True, False, False, True])
+
+    def test_what_has_no_place_is_left_out(self):
+        figures = self.figures(self.make("odd"))
+        self.assertIsNone(figures["points without a place"])
+        self.assertEqual(len(list(figures["one place"].iter("circle"))), 1)
+
+
 class Text(Case):
     def test_text_is_escaped_and_comes_back(self):
         text = self.make("odd")

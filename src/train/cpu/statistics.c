@@ -90,53 +90,38 @@ comet_sizes comet_statistics_sizes(comet_threads *threads, const float *x, int64
 
 /* ---- by channel ---- */
 
-typedef struct map_lines {
-    const float *x;
-    int64_t width;
-} map_lines;
-
-/* `pixels` of a line, and the one behind them if `more`. */
-COMET_INLINE void add_moments(const float *x, int pixels, int more, int64_t channels, double *restrict sums) {
-    double *restrict sum = sums, *restrict square = sums + channels, *restrict neighbour = sums + 2 * channels;
+/* A few rows at a time. */
+COMET_INLINE void add_moments(const float *x, int rows, int64_t channels, double *restrict sums) {
+    double *restrict sum = sums, *restrict square = sums + channels;
     COMET_EACH for (int64_t c = 0; c < channels; c++) {
-        float s = 0, q = 0, n = 0;
-        for (int t = 0; t < pixels; t++) {
+        float s = 0, q = 0;
+        for (int t = 0; t < rows; t++) {
             const float v = x[t * channels + c];
             s += v;
             q += v * v;
-            if (t + 1 < pixels || more)
-                n += v * x[(t + 1) * channels + c];
         }
         sum[c] += (double)s;
         square[c] += (double)q;
-        neighbour[c] += (double)n;
     }
 }
 
-/* Rows are lines of a map here. */
 COMET_RANGE(moments_range) {
     const reduction *r = context;
-    const map_lines *m = r->input;
-    const int64_t channels = r->channels, width = m->width;
+    const float *x = r->input;
     for (int64_t row = first; row < end; row += r->block) {
+        const int64_t stop = end_of_block(r, row);
         double *sums = sums_of(r, row);
-        memset(sums, 0, (size_t)(3 * channels) * sizeof *sums);
-        for (int64_t line = row; line < end_of_block(r, row); line++) {
-            const float *x = m->x + line * width * channels;
-            int64_t i = 0;
-            for (; i + TOGETHER < width; i += TOGETHER)
-                add_moments(x + i * channels, TOGETHER, 1, channels, sums);
-            for (; i + 1 < width; i++)
-                add_moments(x + i * channels, 1, 1, channels, sums);
-            add_moments(x + i * channels, 1, 0, channels, sums);
-        }
+        int64_t i = row;
+        memset(sums, 0, (size_t)(2 * r->channels) * sizeof *sums);
+        for (; i + TOGETHER <= stop; i += TOGETHER)
+            add_moments(x + i * r->channels, TOGETHER, r->channels, sums);
+        for (; i < stop; i++)
+            add_moments(x + i * r->channels, 1, r->channels, sums);
     }
 }
 
-void comet_statistics_moments(comet_threads *threads, const float *x, int64_t rows, int64_t width, int64_t channels,
-                              double *scratch) {
-    const map_lines m = {x, width};
-    reduction r = {.rows = rows / width, .channels = channels, .arrays = 3, .sums = scratch, .input = &m};
+void comet_statistics_moments(comet_threads *threads, const float *x, int64_t rows, int64_t channels, double *scratch) {
+    reduction r = {.rows = rows, .channels = channels, .arrays = 2, .sums = scratch, .input = x};
     reduce(threads, &r, moments_range, 0);
 }
 

@@ -28,9 +28,8 @@ typedef struct comet_sizes {
 /* Of all values. `scratch`: for one channel. */
 comet_sizes comet_statistics_sizes(comet_threads *threads, const float *x, int64_t count, double *scratch);
 
-/* By channel: sums of x, of x^2, and of x times its neighbour to the right in lines of `width`. `rows` are all pixels. */
-void comet_statistics_moments(comet_threads *threads, const float *x, int64_t rows, int64_t width, int64_t channels,
-                              double *scratch);
+/* By channel: sums of x and of x^2. */
+void comet_statistics_moments(comet_threads *threads, const float *x, int64_t rows, int64_t channels, double *scratch);
 
 /*
  * A batch norm's backward, u = scale * x + shift (NULL: x is u), g the gradient behind its ReLU. By channel: sums of g^2 and g u, how many are on,
@@ -58,11 +57,16 @@ void comet_statistics_silu(comet_threads *threads, const float *y, const float *
 void comet_statistics_factors(comet_threads *threads, const float *s, const float *dy, int64_t samples, int64_t pixels,
                               int64_t channels, double *scratch);
 
-/*
- * The mean of ((a - mean) . (b - mean))^2 over pairs of some 64 rows, evenly spread: for independent rows the trace of the square of their channels'
- * covariance. 0 for a single row.
- */
-double comet_statistics_products(const float *x, const float *mean, int64_t rows, int64_t channels);
+/* What a layer's output u, weights . x, has to do with its inputs x at some positions. */
+typedef struct comet_correlation {
+    double squares; /* sum of u^2 */
+    double own;     /* sum of u^2 x . x */
+} comet_correlation;
+
+/* Added to both, and u x to `sums`. */
+void comet_statistics_correlate(const float *x, int positions, int64_t inputs, const float *weights, float *sums,
+                                comet_correlation *found);
+double comet_statistics_dot(const float *a, const float *b, int64_t count);
 
 /* 1: all values are finite. */
 int comet_statistics_finite(comet_threads *threads, const float *x, int64_t count);

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comet sweep: how much error which layer stands. */
+#include "sweep.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "message.h"
+#include "openmp.h"
+#include "options.h"
+
+static const char help_begin[] =
+    "Usage: comet sweep --model NAME [--data SET] [--layers LIST] [--sigma LIST] [OPTION...]\n"
+    "\n"
+    "Trains a network with errors put into one layer, for each layer and size of error, beside the same training "
+    "without\n"
+    "them, and shows what each costs in accuracy. Runs of a seed have the same first values, batches and "
+    "augmentation.\n"
+    "\n"
+    "  --layers LIST         layers, or patterns of them: conv1,'layer1.*'; each: every convolution and linear layer "
+    "alone\n"
+    "                        (each)\n"
+    "  --sigma LIST          deviations of the errors, in parts of the rms of what they are put into (0.3,1)\n"
+    "  --on gradient|activation\n"
+    "                        errors in gradients of weights before each update; or in saved tensors when backward "
+    "loads\n"
+    "                        them, of which 'each' is then every one in the store (gradient)\n"
+    "  --shape normal|uniform\n"
+    "                        of the errors (normal)\n"
+    "  --seeds N             runs of each (1); from 2 on differences have an interval\n"
+    "  --codec FORM          as for 'comet train' (none; eb:0, which is without loss, for --on activation)\n"
+    "  --json                one JSON object on standard output instead of the table\n"
+    "  --report FILE.html    the differences as a picture\n"
+    "  --quiet               no progress on standard error\n"
+    "\n";
+
+static const char help_end[] = "\n"
+                               "Examples:\n"
+                               "  comet sweep --model resnet8 --epochs 1 --layers conv1,fc --sigma 0.3,1,3\n"
+                               "  comet sweep --model resnet8 --data cifar10:data --seeds 3 --report sweep.html\n"
+                               "  comet sweep --model resnet18 --data cifar10:data --on activation --shape uniform "
+                               "--layers 'layer1.*','layer4.*'\n";
+
+typedef struct request {
+    train_texts texts;
+    const char *layers, *sigmas, *on, *shape, *seeds, *report;
+    int json, quiet, help;
+    text_array operands;
+    text_list sigma_list;
+    double values[LIST_MAX];
+} request;
+
+static int read_request(request *r, int argc, char **argv) {
+    const option own[] = {{"--layers", OPTION_TEXT, &r->layers},
+                          {"--sigma", OPTION_TEXT, &r->sigmas},
+                          {"--on", OPTION_TEXT, &r->on},
+                          {"--shape", OPTION_TEXT, &r->shape},
+                          {"--seeds", OPTION_TEXT, &r->seeds},
+                          {"--report", OPTION_TEXT, &r->report},
+                          {"--json", OPTION_FLAG, &r->json},
+                          {"--quiet", OPTION_FLAG, &r->quiet},
+                          {"--help", OPTION_FLAG, &r->help},
+                          {"-h", OPTION_FLAG, &r->help},
+                          {NULL, OPTION_FLAG, NULL}};
+    int answer = train_options_parse(&r->texts, own, sizeof own / sizeof *own, argc, argv, &r->operands);
+    r->layers = r->layers ? r->layers : "each";
+    r->sigmas = r->sigmas ? r->sigmas : "0.3,1";
+    r->on = r->on ? r->on : "gradient";
+    r->shape = r->shape ? r->shape : "normal";
+    if (answer == DONE && r->texts.inject)
+        return misuse("--inject-error is for 'comet train'; give --layers and --sigma");
+    if (answer == DONE && strcmp(r->on, "gradient") != 0 && strcmp(r->on, "activation") != 0)
+        return misuse("--on: '%s' is not one of gradient, activation", r->on);
+    if (answer == DONE && strcmp(r->shape, "normal") != 0 && strcmp(r->shape, "uniform") != 0)
+        return misuse("--shape: '%s' is not one of normal, uniform", r->shape);
+    if (!r->texts.codec && !r->texts.control && !r->texts.error_rel)
+        r->texts.codec = r->on[0] == 'a' ? "eb:0" : "none";
+    return answer;
+}
+
+static int read_sigmas(request *r, sweep_plan *plan) {
+    int answer = parse_list("--sigma", r->sigmas, &r->sigma_list);
+    for (int i = 0; i < r->sigma_list.count && answer == DONE; i++) {
+        answer = parse_number("--sigma", r->sigma_list.items[i], &r->values[i]);
+        if (answer == DONE && r->values[i] == 0)
+            answer = misuse("--sigma: an error of 0 is none; the training without errors runs anyway");
+    }
+    plan->sigmas = r->values;
+    plan->sigma_texts = r->sigma_list.items;
+    plan->sigma_count = r->sigma_list.count;
+    return answer;
+}
+
+/* ---- all of it ---- */
+
+static int read_runs(request *r, sweep_plan *plan, comet_dataset **data) {
+    compare_plan *c = &plan->compare;
+    int64_t seeds = 1;
+    int answer = read_sigmas(r, plan);
+    if (answer == DONE && r->seeds)
+        answer = parse_integer("--seeds", r->seeds, 1, 1000, &seeds);
+    if (answer == DONE)
+        answer = train_options_read(&r->texts, &c->run);
+    if (answer == DONE)
+        answer = train_options_data(&r->texts, &c->run, data);
+    if (!r->texts.evaluate_every)
+        c->run.evaluate_every = 0; /* the end is what is shown */
+    plan->on = r->on;
+    plan->shape = r->shape;
+    c->apply = sweep_apply;
+    c->texts = r->texts;
+    c->seeds = (int)seeds;
+    c->quiet = r->quiet;
+    return answer;
+}
+
+static int show(const request *r, const sweep_plan *plan, const compare_results *results) {
+    if (r->json)
+        sweep_print_json(plan, results);
+    else
+        sweep_print(plan, results);
+    int answer = r->report ? sweep_report(r->report, plan, results) : DONE;
+    if (answer == DONE && r->report && !r->json)
+        printf("Report: %s\n", r->report);
+    return answer;
+}
+
+static int run_request(request *r) {
+    comet_dataset *data = NULL;
+    compare_results results = {0};
+    sweep_memory m = {0};
+    sweep_plan *plan = calloc(1, sizeof *plan);
+    int answer = plan ? read_runs(r, plan, &data) : fail_memory();
+    if (answer == DONE)
+        answer = sweep_name_variants(r->layers, plan, &m);
+    if (answer == DONE) {
+        answer = compare_run(&plan->compare, &results);
+        int shown = results.count ? show(r, plan, &results) : DONE;
+        if (answer == DONE)
+            answer = shown == DONE && compare_failures(&results) ? FAILED : shown;
+    }
+    compare_results_free(&results);
+    comet_dataset_free(data);
+    sweep_memory_free(&m);
+    free(plan);
+    return answer;
+}
+
+int command_sweep(int argc, char **argv) {
+    request r = {0};
+    int answer = read_request(&r, argc, argv);
+    if (answer == DONE && r.help) {
+        fputs(help_begin, stdout);
+        fputs(train_options_help, stdout);
+        fputs(help_end, stdout);
+    } else if (answer == DONE) {
+        openmp_wait_passively(argv - 1); /* main's, in which the command's name is the second */
+        answer = run_request(&r);
+    }
+    text_array_free(&r.operands);
+    return answer;
+}

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""comet assess and comet sweep from outside.  usage: test_assess.py COMET [TEST...]"""
+import json
+import math
+import re
+
+import case
+
+SMALL = ("--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2", "--quiet")
+LAYER = {"name", "use", "gradient", "bound", "error_rel", "sigma_predicted", "sigma_measured", "ratio",
+         "joint_sigma_predicted", "joint_sigma_measured", "joint_ratio", "gradient_rms", "values", "mean_over_sigma",
+         "within_sigma", "excess_kurtosis", "distance_normal"}
+TENSOR = {"name", "bound", "error_rel", "rms", "values", "zeros", "exact", "variance_ratio", "mean_over_bound",
+          "distance_uniform", "largest_over_bound"}
+
+
+def quantile(values, part):
+    values = sorted(values)
+    place = part * (len(values) - 1)
+    below = int(place)
+    return values[below] + (values[min(below + 1, len(values) - 1)] - values[below]) * (place - below)
+
+
+class Assess(case.Case):
+    def assess(self, *arguments):
+        return json.loads(self.comet("assess", *SMALL, "--json", *arguments))
+
+    def test_json(self):
+        report = self.assess("--error-rel", "0.05,0.3", "--batches", "1")
+        self.assertEqual((report["model"], report["image"], report["batch"], report["batches"], report["steps"],
+                          report["control"]), ("resnet8", [16, 16, 1], 16, 1, 0, "comet"))
+        layers, tensors = report["layers"], report["tensors"]
+        self.assertEqual(len(layers), 2 * 21)
+        self.assertEqual(len(tensors), 2 * 10)
+        for layer in layers:
+            self.assertEqual(set(layer), LAYER)
+            self.assertAlmostEqual(layer["error_rel"], float(layer["bound"]), places=6)
+            self.assertAlmostEqual(layer["ratio"], layer["sigma_predicted"] / layer["sigma_measured"], places=5)
+            self.assertAlmostEqual(layer["joint_ratio"],
+                                   layer["joint_sigma_predicted"] / layer["joint_sigma_measured"], places=5)
+            self.assertTrue(0.2 < layer["ratio"] < 5, layer)
+        for tensor in tensors:
+            self.assertEqual(set(tensor), TENSOR)
+            self.assertTrue(0.8 < tensor["variance_ratio"] < 1.2, tensor)
+            self.assertLessEqual(tensor["largest_over_bound"], 1.0001)
+        uses = {layer["use"] for layer in layers}
+        self.assertEqual(uses, {"conv_weights", "linear_weights", "norm_scale", "norm_input"})
+        summary = report["summary"]
+        self.assertEqual({(s["use"], s["bound"]) for s in summary["uses"]},
+                         {(use, bound) for use in uses for bound in ("0.05", "0.3")})
+        for line in summary["uses"]:
+            for key in ("ratio", "joint_ratio"):
+                values = [s[key] for s in layers if (s["use"], s["bound"]) == (line["use"], line["bound"])]
+                self.assertEqual(line["count"], len(values))
+                for name, part in (("median", 0.5), ("p10", 0.1), ("p90", 0.9)):
+                    self.assertAlmostEqual(line[key][name], quantile(values, part), places=5)
+        self.assertEqual([s["bound"] for s in summary["tensors"]], ["0.05", "0.3"])
+
+    def test_same_again(self):
+        arguments = ("--steps", "3", "--layers", "layer1.*", "--batches", "1", "--error-rel", "0.1")
+        self.assertEqual(self.assess(*arguments), self.assess(*arguments))
+
+    def test_controllers_bounds(self):
+        report = self.assess("--steps", "6", "--error-rel", "control", "--control", "comet:warmup=2:every=1",
+                             "--batches", "1")
+        self.assertEqual(report["steps"], 6)
+        self.assertEqual({layer["bound"] for layer in report["layers"]}, {"control"})
+        self.assertGreater(len({tensor["error_rel"] for tensor in report["tensors"]}), 2)
+
+    def test_table_and_report(self):
+        out = self.comet("assess", *SMALL, "--layers", "layer1.*", "--batches", "1", "--report", "r.html")
+        self.assertRegex(out, r"layer1\.0\.bn1 +conv_weights +layer1\.0\.conv2\.weight +[\d.e-]+ +[\d.e-]+ +[\d.]+")
+        self.assertRegex(out, r"(?m)^0\.3 +norm_input +2 ")
+        self.assertIn("Report: r.html", out)
+        page = self.read("r.html").decode()
+        for text in ("<svg", "predicted against measured", "error / sigma", "error / bound", "layer1.0.conv2.weight"):
+            self.assertIn(text, page)
+        self.assertNotIn("http://", page.replace("http://www.w3.org", ""))
+        self.assertNotIn("conv1.weight in", page.replace("layer1.0.conv1", ""))
+
+    def test_of_a_checkpoint(self):
+        self.comet("train", *SMALL, "--steps", "5", "--checkpoint", "c", "--save-weights", "w.safetensors")
+        choice = ("--layers", "bn1", "--batches", "1", "--error-rel", "0.1")
+        folder, weights = self.assess("--checkpoint", "c", *choice), self.assess("--weights", "w.safetensors", *choice)
+        self.assertEqual(folder["layers"], weights["layers"])
+        self.assertNotEqual(folder["layers"], self.assess(*choice)["layers"])
+
+    def test_progress(self):
+        done = self.run_comet("assess", *SMALL[:-1], "--layers", "bn1", "--batches", "1")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr.decode(), r"\A(comet: [^\n]*\n)*\Z")
+
+    def test_misuse(self):
+        for arguments, says in ((("--error-rel", "0"), "above 0"), (("--error-rel", "x"), "'x'"),
+                                (("--error-rel", "0.1,"), "empty"), (("--layers", "nothing"), "'nothing'"),
+                                (("--batches", "0"), "--batches"), (("--codec", "none"), "--forms"),
+                                (("--memory", "1GiB"), "--memory"), (("--epochs", "1"), "--steps"),
+                                (("--weights", "a", "--checkpoint", "b"), "exclude"), (("--control", "pid"), "acgc"),
+                                (("--forms", "*=none"), "controller"), (("more",), "'more'")):
+            self.refused(2, "assess", *SMALL, *arguments, says=says)
+        self.refused(1, "assess", *SMALL, "--checkpoint", "missing", says="missing")
+        self.refused(1, "assess", *SMALL, "--layers", "bn1", "--batches", "1", "--report", "no/r.html", says="no/r.html")
+
+    def test_help(self):
+        self.assertIn("assess", self.comet("--help"))
+        for text in ("--error-rel LIST", "control", "norm_input", "Examples:"):
+            self.assertIn(text, self.comet("assess", "--help"))
+
+
+class Sweep(case.Case):
+    def sweep(self, *arguments):
+        return json.loads(self.comet("sweep", *SMALL, "--steps", "6", "--json", *arguments))
+
+    def test_json(self):
+        report = self.sweep("--layers", "conv1,layer1.*", "--sigma", "0.1,30", "--seeds", "2")
+        self.assertEqual((report["model"], report["on"], report["shape"], report["seeds"]),
+                         ("resnet8", "gradient", "normal", 2))
+        self.assertEqual([(s["layer"], s["sigma"]) for s in report["layers"]],
+                         [("conv1", 0.1), ("conv1", 30), ("layer1.*", 0.1), ("layer1.*", 30)])
+        without = report["without"]["accuracy"]
+        self.assertAlmostEqual(report["without"]["mean"], sum(without) / 2, places=6)
+        for line in report["layers"]:
+            gaps = [b - a for a, b in zip(without, line["accuracy"])]
+            self.assertEqual(line["pairs"], 2)
+            self.assertAlmostEqual(line["difference"], sum(gaps) / 2, places=6)
+            deviation = math.sqrt(sum((g - sum(gaps) / 2) ** 2 for g in gaps))
+            self.assertAlmostEqual(line["half_width_95"], 12.7062 * deviation / math.sqrt(2), places=2)
+        self.assertEqual(report["failures"], [])
+
+    def test_is_what_train_does(self):
+        line = self.sweep("--layers", "*", "--sigma", "3")
+        self.comet("train", *SMALL, "--steps", "6", "--codec", "none", "--checkpoint", "none", "--inject-error", "*:3",
+                   "--json-log", "log")
+        end = json.loads(self.read("log").decode().splitlines()[-1])
+        self.assertEqual(line["layers"][0]["accuracy"], [end["accuracy"]])
+
+    def test_each(self):
+        layers = [s["layer"] for s in self.sweep("--sigma", "1", "--steps", "1")["layers"]]
+        self.assertEqual(layers[0], "conv1")
+        self.assertEqual(layers[-1], "fc")
+        self.assertEqual(len(layers), len(set(layers)))
+        self.assertFalse([layer for layer in layers if "bn" in layer])
+        tensors = [s["layer"] for s in self.sweep("--sigma", "1", "--on", "activation", "--steps", "1")["layers"]]
+        self.assertIn("bn1", tensors)
+
+    def test_table_and_report(self):
+        out = self.comet("sweep", *SMALL, "--steps", "2", "--layers", "conv1,fc", "--sigma", "0.1,1", "--report", "r.html")
+        self.assertRegex(out, r"(?m)^layer +0\.1 +1$")
+        self.assertTrue(re.search(r"(?m)^conv1 +[+-][\d.]+ +[+-][\d.]+$", out), out)
+        page = self.read("r.html").decode()
+        for text in ("<svg", "conv1", "Points of accuracy"):
+            self.assertIn(text, page)
+
+    def test_misuse(self):
+        for arguments, says in ((("--layers", "nothing"), "'nothing'"), (("--sigma", "x"), "'x'"),
+                                (("--sigma", "0"), "is none"), (("--on", "weights"), "activation"),
+                                (("--shape", "flat"), "uniform"), (("--inject-error", "*:1"), "--layers"),
+                                (("--on", "activation", "--codec", "none"), "eb:0"), (("--seeds", "0"), "--seeds")):
+            self.refused(2, "sweep", *SMALL, "--steps", "1", *arguments, says=says)
+
+    def test_help(self):
+        self.assertIn("sweep", self.comet("--help"))
+        self.assertIn("--sigma LIST", self.comet("sweep", "--help"))
+
+
+class Variants(case.Case):
+    def test_an_unknown_variant_names_controllers(self):
+        says = self.refused(2, "compare", *SMALL, "--variants", "none,comit", says="comit")
+        for name in ("pool:K", "comet:paper", "acgc", "budget"):
+            self.assertIn(name, says)
+
+
+if __name__ == "__main__":
+    case.main(__doc__)
