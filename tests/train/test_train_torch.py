@@ -41,10 +41,10 @@ except ImportError as reason:
 from torch import nn
 
 DRIVER = None
-MODELS = ["small", "resnet18", "efficientnet_b0"]
+MODELS = ["small", "resnet18"]
 SEEDS = 3
 THREADS = 2
-EVERY = {"small": (32, 16), "alexnet": (96, 8), "vgg16": (32, 8), "vgg16_bn": (64, 8), "resnet18": (64, 8), "resnet34": (64, 8),
+EVERY = {"small": (32, 16), "alexnet": (96, 8), "vgg16": (32, 8), "vgg16_bn": (32, 8), "resnet18": (64, 8), "resnet34": (64, 8),
          "resnet50": (64, 8), "efficientnet_b0": (64, 8)}  # pixels, batch
 STEPS, RATE = 10, 0.001
 DEVIATIONS = 4  # from what a ReLU gets to its kink
@@ -237,7 +237,7 @@ def main():
     parser.add_argument("models", nargs="*")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--threads", type=int, default=THREADS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     DRIVER, SEEDS, THREADS = arguments.driver, arguments.seeds, arguments.threads
     MODELS = list(EVERY) if arguments.models == ["all"] else arguments.models or MODELS
     torch.set_num_threads(THREADS)
