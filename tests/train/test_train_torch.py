@@ -4,11 +4,12 @@ PyTorch's own fp32 run is, from the same weights and batch. Distances are norms:
 of all weights and running statistics, and of each tensor of these. What counts is the median over the seeds of our distance / PyTorch's.
 
 A value next to the kink of a ReLU may come out on either side of it in any fp32 arithmetic, and then all gradients behind it jump, by a
-thousand times what rounding does. That is chance, in PyTorch's runs as in ours, and a network of a million ReLUs has some in ten steps. So the
-whole networks start from weights with which what a ReLU gets lies four standard deviations off its kink, to either side by channel (on both
-sides of a sum to the upper one: sums of two signs would meet the kink again); a few values in a hundred thousand still are on the other side of their channel's.
-Network "small" has its kinks where they fall, so that signs within a channel matter. EfficientNet has none. What max-pools choose may still flip: rarely, and hence the median.
-The learning rate is one at which a difference does not grow from step to step: at ten times that rate training itself is chaotic.
+thousand times what rounding does. That is chance, in PyTorch's runs as in ours, and a network of a million ReLUs has some in ten steps. So
+networks with batch norms start from weights with which what a ReLU gets lies four standard deviations off its kink, to either side by
+channel (what is added up to the upper one: sums of two signs would meet the kink again); a few values in a hundred thousand still are on the
+other side. Networks without have a small batch, "small" few ReLUs, and EfficientNet has none. What is left, and what max-pools choose, is rare: hence the median.
+Means that are many deviations large also show what an arithmetic loses by cancellation. The learning rate is one at which a difference does not
+grow much from step to step; with ten times that, training ResNet-18 or EfficientNet is chaotic (distances of 1e-3 from either fp32).
 
 A tensor may be further than twice PyTorch's if it is within twice what PyTorch's whole network is, relative to its size: PyTorch's error
 in a tensor of a few values may be small by chance. A gradient that is null (a bias before a batch norm) counts by its absolute size.
@@ -44,7 +45,7 @@ DRIVER = None
 MODELS = ["small", "resnet18"]
 SEEDS = 3
 THREADS = 2
-EVERY = {"small": (32, 16), "alexnet": (96, 8), "vgg16": (32, 8), "vgg16_bn": (32, 8), "resnet18": (64, 8), "resnet34": (64, 8),
+EVERY = {"small": (32, 16), "alexnet": (64, 4), "vgg16": (32, 2), "vgg16_bn": (32, 8), "resnet18": (64, 8), "resnet34": (64, 8),
          "resnet50": (64, 8), "efficientnet_b0": (64, 8)}  # pixels, batch
 STEPS, RATE = 10, 0.001
 DEVIATIONS = 4  # from what a ReLU gets to its kink
@@ -101,29 +102,9 @@ def shift_norms(net, adds):
             module.bias.copy_(DEVIATIONS * module.weight * (1 if name.endswith(adds) else side))
 
 
-def shift_layers(net, images):
-    """Convolutions and linear layers right before a ReLU, each by what it gets from those before it."""
-
-    def shift(module, _, output):
-        by_channel = output.transpose(0, 1).flatten(1)
-        side = torch.randint(0, 2, module.bias.shape) * 2 - 1
-        move = side * DEVIATIONS * by_channel.std(1) - by_channel.mean(1)
-        module.bias.add_(move)
-        return output + move.reshape([1, -1] + [1] * (output.dim() - 2))
-
-    hooks = []
-    for sequence in net.modules():
-        pairs = zip(sequence, sequence[1:]) if isinstance(sequence, nn.Sequential) else []
-        hooks += [a.register_forward_hook(shift) for a, b in pairs
-                  if isinstance(b, nn.ReLU) and isinstance(a, (nn.Conv2d, nn.Linear))]
-    net(images)
-    for hook in hooks:
-        hook.remove()
-
-
 @torch.no_grad()
-def network(name, classes, images):
-    net = Small(classes, images.shape[-1]) if name == "small" else getattr(torchvision.models, name)(num_classes=classes)
+def network(name, classes, image):
+    net = Small(classes, image) if name == "small" else getattr(torchvision.models, name)(num_classes=classes)
     for module in net.modules():
         if isinstance(module, (nn.Dropout, torchvision.ops.StochasticDepth)):
             module.p = 0.0
@@ -135,8 +116,6 @@ def network(name, classes, images):
         shift_norms(net, ("downsample.1", "bn3" if name == "resnet50" else "bn2"))
     elif name == "vgg16_bn":
         shift_norms(net, ())
-    if name.startswith(("vgg", "alexnet")):
-        shift_layers(net, images)
     return net
 
 
@@ -193,7 +172,7 @@ class Torch(unittest.TestCase):
         """For losses, gradients and weights: our distances from fp64, and PyTorch's."""
         torch.manual_seed(seed)
         images, labels = torch.randn(batch, 3, image, image), torch.randint(0, classes, (batch,))
-        net = network(name, classes, images)
+        net = network(name, classes, image)
         ours = run_ours(name, classes, net, images, labels, threads)
         exact = run_torch(copy.deepcopy(net).double(), images.double(), labels)
         theirs = run_torch(net, images, labels)
