@@ -15,7 +15,8 @@ A tensor may be further than twice PyTorch's if it is within twice what PyTorch'
 in a tensor of a few values may be small by chance. A gradient that is null (a bias before a batch norm) counts by its absolute size.
 
 usage: test_train_torch.py TRAIN_DRIVER [--seeds N] [--threads N] [MODEL ...]
-Without a MODEL it is "small", and one run of ResNet-18; MODEL "all" is every network, with 5 seeds unless told. Skipped (77), with the reason, where torchvision is not installed. On Debian: apt-get install
+Without a MODEL it is "small", and ResNet-18 with three seeds; MODEL "all" is every network, with 5 seeds unless told. Skipped (77), with the
+reason, where torchvision is not installed. On Debian: apt-get install
 python3-torch python3-torchvision
 """
 import argparse
@@ -42,7 +43,7 @@ except ImportError as reason:
 from torch import nn
 
 DRIVER = None
-MODELS = {"small": 5, "resnet18": 1}  # and their seeds
+MODELS = {"small": 5, "resnet18": 3}  # and their seeds
 THREADS = 2
 EVERY = {"small": (32, 16), "alexnet": (64, 4), "vgg16": (32, 2), "vgg16_bn": (32, 8), "resnet18": (64, 8), "resnet34": (64, 8),
          "resnet50": (64, 8), "efficientnet_b0": (64, 8)}  # pixels, batch
