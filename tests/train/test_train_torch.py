@@ -1,16 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss, gradients and weights after some steps against PyTorch in fp64: no further from it than twice PyTorch's own fp32.
+"""Whole networks against PyTorch in fp64: losses, gradients of the first step and weights after ten are no further from it than twice
+PyTorch's own fp32 run is, from the same weights and batch. Distances are norms: of the losses of an evaluation and all steps, of all gradients,
+of all weights and running statistics, and of each tensor of these. What counts is the median over the seeds of our distance / PyTorch's.
 
-A value next to the threshold of a ReLU may come out on either side of it in any fp32 arithmetic, and then all gradients behind it
-jump. It happens to PyTorch as it does to us, but not in the same runs. So there are several runs, and what is compared is the mean of
-log(our distance / PyTorch's distance) over them: it must not be above log(2) by more than chance explains (one-sided t, 95 %).
+A value next to the kink of a ReLU may come out on either side of it in any fp32 arithmetic, and then all gradients behind it jump, by a
+thousand times what rounding does. That is chance, in PyTorch's runs as in ours, and a network of a million ReLUs has some in ten steps. So
+networks with batch norms start from weights with which what a ReLU gets lies four standard deviations off its kink, to either side by
+channel (what is added up to the upper one: sums of two signs would meet the kink again); a few values in a hundred thousand still are on the
+other side. Networks without have a small batch, "small" few ReLUs, and EfficientNet has none. What is left, and what max-pools choose, is rare: hence the median.
+Means that are many deviations large also show what an arithmetic loses by cancellation. The learning rate is one at which a difference does not
+grow much from step to step; with ten times that, training ResNet-18 or EfficientNet is chaotic (distances of 1e-3 from either fp32).
 
-usage: test_train_torch.py TRAIN_DRIVER [--seeds N] [MODEL ...]
-Skipped (77), with the reason, where torchvision is not installed. On Debian: apt-get install python3-torch python3-torchvision
+A tensor may be further than twice PyTorch's if it is within twice what PyTorch's whole network is, relative to its size: PyTorch's error
+in a tensor of a few values may be small by chance. A gradient that is null (a bias before a batch norm) counts by its absolute size.
+
+usage: test_train_torch.py TRAIN_DRIVER [--seeds N] [--threads N] [MODEL ...]
+Without a MODEL it is "small", and ResNet-18 with three seeds; MODEL "all" is every network, with 5 seeds unless told. Skipped (77), with the
+reason, where torchvision is not installed. On Debian: apt-get install
+python3-torch python3-torchvision
 """
+import argparse
 import copy
 import json
-import math
 import os
 import statistics
 import struct
@@ -32,8 +43,13 @@ except ImportError as reason:
 from torch import nn
 
 DRIVER = None
-MODELS = []
-SEEDS = 3
+MODELS = {"small": 5, "resnet18": 3}  # and their seeds
+THREADS = 2
+EVERY = {"small": (32, 16), "alexnet": (64, 4), "vgg16": (32, 2), "vgg16_bn": (32, 8), "resnet18": (64, 8), "resnet34": (64, 8),
+         "resnet50": (64, 8), "efficientnet_b0": (64, 8)}  # pixels, batch
+STEPS, RATE = 10, 0.001
+DEVIATIONS = 4  # from what a ReLU gets to its kink
+ULP = 2.0 ** -23
 TYPES = {"F32": torch.float32, "F64": torch.float64}
 
 
@@ -78,130 +94,135 @@ class Small(nn.Module):
         return self.fc(nn.functional.avg_pool2d(self.third(x).relu(), 2).flatten(1))
 
 
-def network(name, classes, image, seed):
-    torch.manual_seed(seed)
+def shift_norms(net, adds):
+    """Batch norms whose names end in `adds` are one side of a sum."""
+    for name, module in net.named_modules():
+        if isinstance(module, nn.BatchNorm2d):
+            side = torch.randint(0, 2, module.bias.shape) * 2 - 1
+            module.bias.copy_(DEVIATIONS * module.weight * (1 if name.endswith(adds) else side))
+
+
+@torch.no_grad()
+def network(name, classes, image):
     net = Small(classes, image) if name == "small" else getattr(torchvision.models, name)(num_classes=classes)
     for module in net.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if isinstance(module, torchvision.ops.StochasticDepth):
+        if isinstance(module, (nn.Dropout, torchvision.ops.StochasticDepth)):
             module.p = 0.0
         if isinstance(module, nn.BatchNorm2d):  # not all the same: masks and scales are to be seen
-            with torch.no_grad():
-                module.weight.uniform_(0.5, 1.5)
-                module.bias.normal_(0, 0.2)
-                module.running_mean.normal_(0, 0.1)
+            module.weight.uniform_(0.5, 1.5)
+            module.bias.normal_(0, 0.2)
+            module.running_mean.normal_(0, 0.1)
+    if name.startswith("resnet"):
+        shift_norms(net, ("downsample.1", "bn3" if name == "resnet50" else "bn2"))
+    elif name == "vgg16_bn":
+        shift_norms(net, ())
     return net
 
 
-def run_torch(net, images, labels, steps, rate):
-    """Evaluation loss, training loss, gradients of the first step, weights after the last."""
+def run_torch(net, images, labels):
+    """Losses of an evaluation and of all steps, gradients of the first, weights after the last."""
     loss = nn.CrossEntropyLoss()
     net.eval()
     with torch.no_grad():
-        evaluated = loss(net(images), labels).item()
+        losses = [loss(net(images), labels).item()]
     net.train()
-    optimiser = torch.optim.SGD(net.parameters(), rate, momentum=0.9)
-    first, gradients = None, None
-    for step in range(steps):
+    optimiser = torch.optim.SGD(net.parameters(), RATE, momentum=0.9)
+    gradients = None
+    for _ in range(STEPS):
         optimiser.zero_grad()
         value = loss(net(images), labels)
         value.backward()
-        if step == 0:
-            first = value.item()
-            gradients = {k: p.grad.double().clone() for k, p in net.named_parameters()}
+        losses.append(value.item())
+        gradients = gradients or {k: p.grad.double().clone() for k, p in net.named_parameters()}
         optimiser.step()
     weights = {k: v.double() for k, v in net.state_dict().items() if not k.endswith("num_batches_tracked")}
-    return [first, evaluated], gradients, weights
+    return {"losses": {"": torch.tensor(losses, dtype=torch.float64)}, "gradients": gradients, "weights": weights}
 
 
-def distance(a, b):
-    """Of dictionaries of tensors: the norm of all differences, and that of each."""
-    each = {k: (a[k].double() - b[k]).norm().item() for k in b}
-    return sum(v * v for v in each.values()) ** 0.5, each
+def run_ours(name, classes, net, images, labels, threads):
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = os.path.join(folder, "in"), os.path.join(folder, "out")
+        tensors = {k: v for k, v in net.state_dict().items() if not k.endswith("num_batches_tracked")}
+        tensors["batch.input"] = images.permute(0, 2, 3, 1)
+        tensors["batch.labels"] = labels
+        save(before, tensors)
+        subprocess.run([DRIVER, "run", name, str(classes), str(images.shape[-1]), before, after, str(STEPS), str(RATE), "-1",
+                        str(threads)], check=True)
+        ours = load(after)
+    return {"losses": {"": ours["losses"]}, "gradients": {k[9:]: v for k, v in ours.items() if k.startswith("gradient.")},
+            "weights": {k[7:]: v for k, v in ours.items() if k.startswith("weight.")}}
 
 
-def size(tensors):
+def norm(tensors):
     return sum(v.double().norm().item() ** 2 for v in tensors.values()) ** 0.5
 
 
-# Of Student's t, by degrees of freedom: what it is below with a probability of 95 %.
-ONE_SIDED = {1: 6.31, 2: 2.92, 3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83}
-
-
-def above(logs, limit):
-    """Is the mean of logs above the limit by more than chance explains?"""
-    excess = statistics.mean(logs) - limit
-    if len(logs) == 1:
-        return excess > 0
-    return excess > ONE_SIDED[len(logs) - 1] * statistics.stdev(logs) / len(logs) ** 0.5
+def distances(run, exact):
+    """Of all tensors together (""), relative to their norm, and of each, relative to its norm, or if it is null to that of all."""
+    differences = {k: run[k].double() - exact[k] for k in exact}
+    whole = norm(exact)
+    result = {k: d.norm().item() / (size if size > 1e-6 * whole else whole)
+              for (k, d), size in zip(differences.items(), (v.norm().item() for v in exact.values()))}
+    result[""] = norm(differences) / whole
+    return result
 
 
 class Torch(unittest.TestCase):
-    def run_all(self, name, image, batch, seed, classes, steps, rate, threads):
-        """The same run in our fp32, PyTorch's fp32 and its fp64."""
-        net = network(name, classes, image, seed)
+    def run_seed(self, name, image, batch, seed, threads, classes=10):
+        """For losses, gradients and weights: our distances from fp64, and PyTorch's."""
+        torch.manual_seed(seed)
         images, labels = torch.randn(batch, 3, image, image), torch.randint(0, classes, (batch,))
-        with tempfile.TemporaryDirectory() as folder:
-            before, after = os.path.join(folder, "in"), os.path.join(folder, "out")
-            tensors = {k: v for k, v in net.state_dict().items() if not k.endswith("num_batches_tracked")}
-            tensors["batch.input"] = images.permute(0, 2, 3, 1)
-            tensors["batch.labels"] = labels
-            save(before, tensors)
-            subprocess.run([DRIVER, "run", name, str(classes), str(image), before, after, str(steps), str(rate), "-1", str(threads)],
-                           check=True)
-            ours = load(after)
-        exact = run_torch(copy.deepcopy(net).double(), images.double(), labels, steps, rate)
-        theirs = run_torch(net, images, labels, steps, rate)
-        mine = ([v.item() for v in ours["loss"]], {k[9:]: v for k, v in ours.items() if k.startswith("gradient.")},
-                {k[7:]: v for k, v in ours.items() if k.startswith("weight.")})
-        self.assertEqual(sorted(mine[1]), sorted(exact[1]))
-        self.assertEqual(sorted(mine[2]), sorted(exact[2]))
-        return mine, theirs, exact
+        net = network(name, classes, image)
+        ours = run_ours(name, classes, net, images, labels, threads)
+        exact = run_torch(copy.deepcopy(net).double(), images.double(), labels)
+        theirs = run_torch(net, images, labels)
+        for what in exact:
+            self.assertEqual(sorted(ours[what]), sorted(exact[what]))
+        return {what: (distances(ours[what], exact[what]), distances(theirs[what], exact[what])) for what in exact}
 
-    def check_loss(self, name, mine, theirs, exact):
-        for i, what in enumerate(["loss", "evaluation"]):
-            error, allowed = abs(mine[0][i] - exact[0][i]), 2 * abs(theirs[0][i] - exact[0][i]) + 1e-6 * abs(exact[0][i])
-            self.assertLessEqual(error, allowed, f"{name}: {what}")
+    def check(self, name, what, pairs):
+        """pairs: of each seed, our distances and PyTorch's."""
+        floor = ULP if what == "losses" else 0.0
+        ratios = [ours[""] / max(theirs[""], floor) for ours, theirs in pairs]
+        middle = [statistics.median(side[""] for side in sides) for sides in zip(*pairs)]
+        worst, tensor = 0.0, ""
+        for k in pairs[0][0]:
+            by_tensor = statistics.median(ours[k] / max(theirs[k], theirs[""], floor) for ours, theirs in pairs)
+            worst, tensor = max((worst, tensor), (by_tensor, k))
+        print(f"| {name} | {what} | {middle[0]:.1e} | {middle[1]:.1e} | {statistics.median(ratios):.2f} | "
+              f"{min(ratios):.2f} to {max(ratios):.2f} | {worst:.2f} {tensor} |", flush=True)
+        self.assertLessEqual(statistics.median(ratios), 2, f"{name}: {what}: {ratios}")
+        self.assertLessEqual(worst, 2, f"{name}: {what}: {tensor}")
 
-    def check_logs(self, name, what, pairs):
-        """pairs: of our distance and PyTorch's, for each seed."""
-        logs = [math.log(max(ours, 1e-30) / max(theirs, 1e-30)) for ours, theirs in pairs]
-        self.assertFalse(above(logs, math.log(2)), f"{name}: {what}: {pairs}")
-
-    def compare(self, name, image, batch, seeds, classes=10, steps=10, rate=0.01, threads=2):
-        totals, layers = {1: [], 2: []}, {1: {}, 2: {}}
-        for seed in seeds:
-            mine, theirs, exact = self.run_all(name, image, batch, seed, classes, steps, rate, threads)
-            self.check_loss(name, mine, theirs, exact)
-            for i in totals:
-                error, each = distance(mine[i], exact[i])
-                reference, reference_each = distance(theirs[i], exact[i])
-                totals[i].append((error / size(exact[i]), reference / size(exact[i])))
-                for k in each:  # what is null but for rounding counts by its absolute size
-                    null = 1e-6 * exact[i][k].norm().item() + 1e-7
-                    layers[i].setdefault(k, []).append((each[k] + null, reference_each[k] + null))
-        for i, what in ((1, "gradients"), (2, f"weights after {steps} steps")):
-            middle = [statistics.median(side) for side in zip(*totals[i])]
-            print(f"{name} {image} px, batch {batch}, {len(seeds)} seeds: {what}: median distance to fp64 {middle[0]:.1e}, PyTorch fp32 {middle[1]:.1e}",
-                  flush=True)
-            self.check_logs(name, what, totals[i])
-            for k, pairs in layers[i].items():
-                self.check_logs(name, f"{what}: {k}", pairs)
+    def compare(self, name, image, batch, threads):
+        seeds = [self.run_seed(name, image, batch, seed, threads) for seed in range(MODELS[name])]
+        for what in seeds[0]:
+            with self.subTest(name, what=what):
+                self.check(f"{name} {image} px, batch {batch}", what, [seed[what] for seed in seeds])
 
     def test_models(self):
-        for name in MODELS or ["small"]:
-            with self.subTest(name):
-                if name == "small":
-                    self.compare("small", 19, 6, range(SEEDS))
-                    self.compare("small", 32, 16, range(SEEDS), threads=1)
-                else:
-                    self.compare(name, 64 if name != "alexnet" else 96, 8, range(SEEDS))
+        print(f"PyTorch {torch.__version__}, seeds: {MODELS}, {STEPS} steps\n"
+              "| network | what | ours | PyTorch | ratio | by seed | worst tensor |\n|---|---|---|---|---|---|---|", flush=True)
+        if "small" in MODELS:
+            self.compare("small", 19, 6, 1)
+        for name in MODELS:
+            self.compare(name, *EVERY[name], THREADS)
+
+
+def main():
+    global DRIVER, MODELS, THREADS
+    parser = argparse.ArgumentParser()
+    parser.add_argument("driver")
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=THREADS)
+    arguments = parser.parse_intermixed_args()
+    DRIVER, THREADS = arguments.driver, arguments.threads
+    if arguments.models:
+        MODELS = dict.fromkeys(EVERY if arguments.models == ["all"] else arguments.models, arguments.seeds)
+    torch.set_num_threads(THREADS)
+    unittest.main(argv=sys.argv[:1], verbosity=1)
 
 
 if __name__ == "__main__":
-    DRIVER, MODELS = sys.argv[1], sys.argv[2:]
-    if MODELS[:1] == ["--seeds"]:
-        SEEDS, MODELS = int(MODELS[1]), MODELS[2:]
-    torch.set_num_threads(2)
-    unittest.main(argv=sys.argv[:1], verbosity=1)
+    main()

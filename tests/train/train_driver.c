@@ -3,8 +3,8 @@
  * Steps of a network, for comparison with others.
  *
  * train_driver run MODEL CLASSES IMAGE IN OUT [STEPS [RATE [BOUND [THREADS]]]]
- *   IN: parameters, "batch.input" (N, H, W, C) and "batch.labels" as fp32. Nothing is dropped. OUT: "loss" of the first step and of an
- *   evaluation before it, "gradient.NAME" of the first step, "weight.NAME" after STEPS of SGD with momentum 0.9. BOUND: saved
+ *   IN: parameters, "batch.input" (N, H, W, C) and "batch.labels" as fp32. Nothing is dropped. OUT: "losses" of an evaluation and then
+ *   of each step, "gradient.NAME" of the first step, "weight.NAME" after STEPS of SGD with momentum 0.9. BOUND: saved
  *   tensors compressed at that relative bound; below 0: kept.
  * train_driver time MODEL CLASSES IMAGE BATCH STEPS [BOUND [THREADS]]
  *   Milliseconds of each step but the first two (the median), and bytes, as JSON.
@@ -131,7 +131,7 @@ static comet_safetensors_source source(const char *prefix, const comet_parameter
     return s;
 }
 
-static void write_results(driver *d, const char *path, float *const *gradients, const double *loss) {
+static void write_results(driver *d, const char *path, float *const *gradients, const double *losses, int steps) {
     const int count = d->graph->parameter_count;
     comet_safetensors_source *sources = calloc(2 * (size_t)count + 1, sizeof *sources);
     char(*names)[128] = calloc(2 * (size_t)count, sizeof *names);
@@ -146,7 +146,7 @@ static void write_results(driver *d, const char *path, float *const *gradients, 
         }
     }
     sources[n++] = (comet_safetensors_source){
-        .entry = {.name = "loss", .type = COMET_SAFETENSORS_F64, .ndim = 1, .shape = {2}}, .data = loss};
+        .entry = {.name = "losses", .type = COMET_SAFETENSORS_F64, .ndim = 1, .shape = {steps + 1}}, .data = losses};
     check(comet_safetensors_write(path, sources, n, NULL, 0, NULL, &d->message), &d->message);
     free(names);
     free(sources);
@@ -167,11 +167,11 @@ static double evaluate(driver *d, const float *input, size_t bytes, const int32_
 }
 
 static void run_steps(driver *d, const float *input, size_t bytes, const int32_t *labels, int steps, double rate,
-                      float **gradients, double *loss) {
+                      float **gradients, double *losses) {
     comet_optimiser optimiser = comet_optimiser_default(COMET_SGD);
     const int count = d->graph->parameter_count;
     float *state = calloc(1, comet_optimiser_bytes(&optimiser, d->graph->parameters, count) + 1);
-    for (int k = 0; k < (steps > 0 ? steps : 1); k++) {
+    for (int k = 0; k < steps; k++) {
         comet_step_result result;
         comet_step_options options = {.labels = labels, .seed = 1, .step = (uint64_t)k};
         memcpy(comet_step_input(d->step), input, bytes);
@@ -180,11 +180,9 @@ static void run_steps(driver *d, const float *input, size_t bytes, const int32_t
             if (d->graph->parameters[i].gradient)
                 memcpy(gradients[i], d->graph->parameters[i].gradient,
                        (size_t)d->graph->parameters[i].count * sizeof(float));
-        if (k == 0)
-            loss[0] = result.loss;
+        losses[k] = result.loss;
         comet_optimiser_step step = {.number = k + 1, .learning_rate = rate, .gradient_scale = 1};
-        if (steps > 0)
-            comet_optimiser_update(&optimiser, &step, d->graph->parameters, count, state, NULL, d->backend->threads);
+        comet_optimiser_update(&optimiser, &step, d->graph->parameters, count, state, NULL, d->backend->threads);
     }
     free(state);
 }
@@ -206,11 +204,13 @@ static int run(int argc, char **argv) {
     float **gradients = calloc((size_t)d.graph->parameter_count, sizeof *gradients);
     for (int i = 0; i < d.graph->parameter_count; i++)
         gradients[i] = calloc((size_t)d.graph->parameters[i].count, sizeof(float));
-    double loss[2];
+    const int steps = argc > 7 ? atoi(argv[7]) : 1;
+    double *losses = calloc((size_t)steps + 1, sizeof *losses);
     const size_t bytes = (size_t)values * sizeof(float);
-    loss[1] = evaluate(&d, input, bytes, labels, (int)batch);
-    run_steps(&d, input, bytes, labels, argc > 7 ? atoi(argv[7]) : 0, argc > 8 ? atof(argv[8]) : 0, gradients, loss);
-    write_results(&d, argv[6], gradients, loss);
+    losses[0] = evaluate(&d, input, bytes, labels, (int)batch);
+    run_steps(&d, input, bytes, labels, steps, argc > 8 ? atof(argv[8]) : 0, gradients, losses + 1);
+    write_results(&d, argv[6], gradients, losses, steps);
+    free(losses);
     for (int i = 0; i < d.graph->parameter_count; i++)
         free(gradients[i]);
     free(gradients);

@@ -135,6 +135,12 @@ static void update(float *running, double value, double momentum) {
     *running = (float)((1 - momentum) * (double)*running + momentum * value);
 }
 
+/* The shift is of the rounded scale: what rounding does to the scale then goes with x - mean, not with x, which may be many times as large. */
+static void set_scale(norm *n, int64_t c, double mean, double variance) {
+    n->scale[c] = (float)(1 / sqrt(variance + (double)n->call->node->as.norm.epsilon));
+    n->shift[c] = (float)(-mean * (double)n->scale[c]);
+}
+
 static void batch_statistics(norm *n) {
     const comet_op_call *call = n->call;
     float *mean = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_MEAN)->value;
@@ -145,9 +151,7 @@ static void batch_statistics(norm *n) {
         double sum, square, count = (double)n->rows;
         total(n, c, &sum, &square);
         const double m = sum / count, v = fmax(square / count - m * m, 0) + 0 * square; /* NaN stays */
-        const double inverse = 1 / sqrt(v + (double)call->node->as.norm.epsilon);
-        n->scale[c] = (float)inverse;
-        n->shift[c] = (float)(-m * inverse);
+        set_scale(n, c, m, v);
         update(&mean[c], m, (double)call->node->as.norm.momentum);
         update(&var[c], n->rows > 1 ? v * (count / (count - 1)) : v, (double)call->node->as.norm.momentum);
     }
@@ -161,11 +165,8 @@ static void running_statistics(norm *n) {
     const comet_op_call *call = n->call;
     const float *mean = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_MEAN)->value;
     const float *var = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_VAR)->value;
-    for (int64_t c = 0; c < n->channels; c++) {
-        const double inverse = 1 / sqrt((double)var[c] + (double)call->node->as.norm.epsilon);
-        n->scale[c] = (float)inverse;
-        n->shift[c] = (float)(-(double)mean[c] * inverse);
-    }
+    for (int64_t c = 0; c < n->channels; c++)
+        set_scale(n, c, (double)mean[c], (double)var[c]);
 }
 
 COMET_CLONES(apply_rows, (const norm *n, int64_t first, int64_t end), (n, first, end)) {
@@ -317,8 +318,8 @@ static void parameter_gradients(norm *n) {
         total(n, c, &sum, &product);
         dbeta[c] = (float)(call->accumulate ? (double)dbeta[c] + sum : sum);
         dgamma[c] = (float)(call->accumulate ? (double)dgamma[c] + product : product);
-        const double by_g = (double)n->gamma[c] * (double)n->inverse[c];
-        n->by_g[c] = (float)by_g;
+        n->by_g[c] = n->gamma[c] * n->inverse[c];
+        const double by_g = (double)n->by_g[c]; /* as rounded: see set_scale */
         n->by_u[c] = (float)(-by_g * product / count);
         n->plain[c] = (float)(-by_g * sum / count);
     }

@@ -21,8 +21,9 @@ static dnnl_status_t take_scratch(comet_pass *pass, comet_dnnl_md md, dnnl_memor
 }
 
 dnnl_status_t comet_pass_make(comet_pass *pass, dnnl_engine_t engine, dnnl_stream_t stream,
-                              const_dnnl_primitive_desc_t pd) {
+                              const_dnnl_primitive_desc_t pd, int pieces) {
     memset(pass, 0, sizeof *pass);
+    pass->pieces = pieces;
     pass->engine = engine;
     pass->stream = stream;
     size_t first; /* the scratchpad lies at the start */
@@ -39,10 +40,12 @@ static dnnl_status_t make_reorder(comet_pass *pass, comet_pass_tensor *t, comet_
     return status;
 }
 
-dnnl_status_t comet_pass_add(comet_pass *pass, int argument, int is_output, comet_dnnl_md user, comet_dnnl_md wanted) {
+dnnl_status_t comet_pass_add(comet_pass *pass, int argument, int is_output, int has_samples, comet_dnnl_md user,
+                             comet_dnnl_md wanted) {
     comet_pass_tensor *t = &pass->tensors[pass->count++];
     t->argument = argument;
     t->is_output = is_output;
+    t->stride = has_samples ? dnnl_memory_desc_get_size(user) : 0;
     TRY(dnnl_memory_create(&t->user, user, pass->engine, DNNL_MEMORY_NONE));
     if (dnnl_memory_desc_equal(user, wanted))
         return dnnl_success;
@@ -67,15 +70,13 @@ static dnnl_status_t reorder(const comet_pass *pass, const comet_pass_tensor *t)
     return dnnl_primitive_execute(t->reorder, pass->stream, 2, arguments);
 }
 
-dnnl_status_t comet_pass_run(const comet_pass *pass, void *const *data, void *scratch) {
+/* What all pieces share is reordered for the first. */
+static dnnl_status_t run_piece(const comet_pass *pass, void *const *data, int piece) {
     dnnl_exec_arg_t arguments[COMET_PASS_TENSORS + 1];
-    TRY(dnnl_memory_set_data_handle(pass->scratchpad, scratch));
     for (int i = 0; i < pass->count; i++) {
         const comet_pass_tensor *t = &pass->tensors[i];
-        TRY(dnnl_memory_set_data_handle(t->user, data[i]));
-        if (t->own)
-            TRY(dnnl_memory_set_data_handle(t->own, (char *)scratch + t->offset));
-        if (t->own && !t->is_output)
+        TRY(dnnl_memory_set_data_handle(t->user, (char *)data[i] + (size_t)piece * t->stride));
+        if (t->own && !t->is_output && (piece == 0 || t->stride > 0))
             TRY(reorder(pass, t));
         arguments[i] = (dnnl_exec_arg_t){t->argument, t->own ? t->own : t->user};
     }
@@ -84,5 +85,15 @@ dnnl_status_t comet_pass_run(const comet_pass *pass, void *const *data, void *sc
     for (int i = 0; i < pass->count; i++)
         if (pass->tensors[i].own && pass->tensors[i].is_output)
             TRY(reorder(pass, &pass->tensors[i]));
+    return dnnl_success;
+}
+
+dnnl_status_t comet_pass_run(const comet_pass *pass, void *const *data, void *scratch) {
+    TRY(dnnl_memory_set_data_handle(pass->scratchpad, scratch));
+    for (int i = 0; i < pass->count; i++)
+        if (pass->tensors[i].own)
+            TRY(dnnl_memory_set_data_handle(pass->tensors[i].own, (char *)scratch + pass->tensors[i].offset));
+    for (int piece = 0; piece < pass->pieces; piece++)
+        TRY(run_piece(pass, data, piece));
     return dnnl_stream_wait(pass->stream);
 }
