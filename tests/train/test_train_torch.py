@@ -15,7 +15,7 @@ A tensor may be further than twice PyTorch's if it is within twice what PyTorch'
 in a tensor of a few values may be small by chance. A gradient that is null (a bias before a batch norm) counts by its absolute size.
 
 usage: test_train_torch.py TRAIN_DRIVER [--seeds N] [--threads N] [MODEL ...]
-Without a MODEL it is "small", and ResNet-18 with three seeds; MODEL "all" is every network, with 5 seeds unless told. Skipped (77), with the
+Without a MODEL it is "small", and ResNet-18 with three seeds; MODEL "all" is every network, with 9 seeds unless told. Skipped (77), with the
 reason, where torchvision is not installed. On Debian: apt-get install
 python3-torch python3-torchvision
 """
@@ -214,7 +214,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("driver")
     parser.add_argument("models", nargs="*")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=THREADS)
     arguments = parser.parse_intermixed_args()
     DRIVER, THREADS = arguments.driver, arguments.threads
