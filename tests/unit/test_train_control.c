@@ -256,9 +256,13 @@ static void test_stops(void **state) {
     comet_trainer_free(t);
 }
 
+enum { JUMPS = 5 };
+
 /* The mean loss of the last ten of 90 steps, with a rate that is far too high for three of them. */
-static double loss_after_jump(const comet_trainer_options *o) {
-    comet_trainer *t = trainer_of(o);
+static double loss_after_jump(const comet_trainer_options *options, int seed) {
+    comet_trainer_options o = *options;
+    o.seed = (uint64_t)seed;
+    comet_trainer *t = trainer_of(&o);
     comet_mean loss = {0};
     for (uint64_t step = 0; step < 90; step++) {
         const comet_trainer_result r = train(t, step, step >= 30 && step < 33 ? 4 : 0.05);
@@ -270,16 +274,30 @@ static double loss_after_jump(const comet_trainer_options *o) {
     return comet_mean_value(&loss);
 }
 
+static int in_order(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Where a jump leads is chaotic, compressed or not: hence the median. */
+static double median_after_jump(const comet_trainer_options *o) {
+    double loss[JUMPS];
+    for (int i = 0; i < JUMPS; i++)
+        loss[i] = loss_after_jump(o, i + 1);
+    qsort(loss, JUMPS, sizeof *loss, in_order);
+    return loss[JUMPS / 2];
+}
+
 /* Bounds tighten, recover, and training comes back as it does without compression. */
 static void test_rate_jump(void **state) {
     (void)state;
     const comet_trainer_options o = controlled("resnet8", "comet:warmup=5:every=5:recover=20"),
                                 none = options_for("resnet8", "none");
-    const double with = loss_after_jump(&o), without = loss_after_jump(&none);
-    assert_true(count_of(COMET_CAUSE_SPIKE) > 0);
-    assert_true(count_of(COMET_CAUSE_RECOVERY) > 0);
+    const double with = median_after_jump(&o), without = median_after_jump(&none);
+    assert_true(count_of(COMET_CAUSE_SPIKE) >= JUMPS);
+    assert_true(count_of(COMET_CAUSE_RECOVERY) >= JUMPS);
     print_message("loss after the jump: %.3f, uncompressed %.3f\n", with, without);
-    assert_true(with < 0.5 && with < without + 0.3);
+    assert_true(with < 1 && with < without + 0.5); /* it was 2.3 at the start */
 }
 
 /* ---- checkpoints ---- */
