@@ -37,8 +37,8 @@ typedef struct comet_op_call {
         mask; /* a bit for each value: was the ReLU on? Forward writes it, backward reads it; NULL: from y, or a norm's x */
     void *scratch;
     uint64_t seed, step; /* of what is random */
-    double *
-        rms; /* forward: where an op that can tell at hardly any cost puts the rms of its output's non-zeros; may be NULL */
+    /* Forward: where an op that can tell at hardly any cost puts the rms of its output's non-zeros; may be NULL. */
+    double *rms;
     /*
      * A batch norm's backward from its normalised input: 0, or in how many parts of samples that input comes, so that it need not be there as a
      * whole. fetch puts one of them into x[0], which has room for one; it may be asked for any, any number of times.
