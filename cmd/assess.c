@@ -9,11 +9,9 @@
 
 #include "command.h"
 #include "message.h"
-#include "openmp.h"
-#include "options.h"
 #include "progress.h"
 #include "stop.h"
-#include "train_options.h"
+#include "study.h"
 #include "train_progress.h"
 
 static const char help[] =
@@ -69,12 +67,10 @@ static const char help[] =
     "  comet assess --model resnet50 --data folder:pets --checkpoint run1 --batch 8 --layers 'layer1.*' --json\n";
 
 typedef struct request {
-    train_texts texts;
-    const char *checkpoint, *layers, *batches, *report;
+    study_options study;
+    const char *checkpoint, *layers, *batches;
     const char *bounds; /* --error-rel, which is not the trainer's here */
     char weights[4096]; /* a checkpoint's file */
-    int json, quiet, help;
-    text_array operands;
 } request;
 
 /* ---- options ---- */
@@ -82,26 +78,20 @@ typedef struct request {
 static int read_request(request *r, int argc, char **argv) {
     const option own[] = {{"--checkpoint", OPTION_TEXT, &r->checkpoint},
                           {"--layers", OPTION_TEXT, &r->layers},
-                          {"--batches", OPTION_TEXT, &r->batches},
-                          {"--report", OPTION_TEXT, &r->report},
-                          {"--json", OPTION_FLAG, &r->json},
-                          {"--quiet", OPTION_FLAG, &r->quiet},
-                          {"--help", OPTION_FLAG, &r->help},
-                          {"-h", OPTION_FLAG, &r->help},
-                          {NULL, OPTION_FLAG, NULL}};
-    int answer = train_options_parse(&r->texts, own, sizeof own / sizeof *own, argc, argv, &r->operands);
-    if (answer == DONE && r->texts.codec)
+                          {"--batches", OPTION_TEXT, &r->batches}};
+    int answer = study_parse(&r->study, own, sizeof own / sizeof *own, argc, argv);
+    if (answer == DONE && r->study.texts.codec)
         return misuse("--codec is for 'comet train'; here tensors are held by eb, but for those that --forms names");
-    if (answer == DONE && r->texts.memory)
+    if (answer == DONE && r->study.texts.memory)
         return misuse("--memory is for 'comet train': what is compared must be held without loss");
-    if (answer == DONE && r->texts.epochs)
+    if (answer == DONE && r->study.texts.epochs)
         return misuse("--epochs is for 'comet train'; give --steps");
-    if (answer == DONE && r->checkpoint && r->texts.weights)
+    if (answer == DONE && r->checkpoint && r->study.texts.weights)
         return misuse("--checkpoint and --weights exclude each other");
-    r->bounds = r->texts.error_rel ? r->texts.error_rel : "0.1,0.3";
-    r->texts.error_rel = NULL;
-    if (r->texts.steps && strcmp(r->texts.steps, "0") == 0)
-        r->texts.steps = NULL;
+    r->bounds = r->study.texts.error_rel ? r->study.texts.error_rel : "0.1,0.3";
+    r->study.texts.error_rel = NULL;
+    if (r->study.texts.steps && strcmp(r->study.texts.steps, "0") == 0)
+        r->study.texts.steps = NULL;
     return answer;
 }
 
@@ -110,12 +100,12 @@ static int find_checkpoint(request *r) {
     struct stat status;
     if (!r->checkpoint)
         return DONE;
-    r->texts.weights = r->checkpoint;
+    r->study.texts.weights = r->checkpoint;
     if (stat(r->checkpoint, &status) != 0 || !S_ISDIR(status.st_mode))
         return DONE; /* reading it says what is wrong */
     if (snprintf(r->weights, sizeof r->weights, "%s/last.safetensors", r->checkpoint) >= (int)sizeof r->weights)
         return misuse("--checkpoint: the folder's name is too long");
-    r->texts.weights = r->weights;
+    r->study.texts.weights = r->weights;
     return DONE;
 }
 
@@ -138,7 +128,7 @@ static int read_bounds(const request *r, assess_case *c, comet_assess_options *o
 
 /* ---- measuring ---- */
 
-typedef struct study {
+typedef struct measurement {
     const request *request;
     assess_case shown;
     comet_assess_options options;
@@ -146,28 +136,28 @@ typedef struct study {
     train_progress training;
     resident_mark mark;
     int answer; /* of showing */
-} study;
+} measurement;
 
 static void observe(void *context, const comet_run_event *event) {
-    train_progress_event(&((study *)context)->training, event);
+    train_progress_event(&((measurement *)context)->training, event);
 }
 
 static void step(void *context, const char *what) {
-    progress_step(&((study *)context)->progress, what);
+    progress_step(&((measurement *)context)->progress, what);
 }
 
-static void show(study *s) {
-    const char *report = s->request->report;
-    s->answer = s->request->json ? assess_print_json(&s->shown) : assess_print(&s->shown);
+static void show(measurement *s) {
+    const char *report = s->request->study.report;
+    s->answer = s->request->study.json ? assess_print_json(&s->shown) : assess_print(&s->shown);
     if (s->answer == DONE && report)
         s->answer = assess_report(report, &s->shown);
-    if (s->answer == DONE && report && !s->request->json)
+    if (s->answer == DONE && report && !s->request->study.json)
         printf("\nReport: %s\n", report);
 }
 
-static comet_status measure(study *s, comet_assess *a, comet_loader *batches, comet_message *message) {
+static comet_status measure(measurement *s, comet_assess *a, comet_loader *batches, comet_message *message) {
     comet_status status = COMET_OK;
-    progress_start(&s->progress, (size_t)(comet_assess_passes(a) * s->shown.batches), s->request->quiet);
+    progress_start(&s->progress, (size_t)(comet_assess_passes(a) * s->shown.batches), s->request->study.quiet);
     for (int i = 0; i < s->shown.batches && status == COMET_OK; i++) {
         comet_batch batch;
         status = comet_loader_next(batches, &batch, message);
@@ -180,7 +170,7 @@ static comet_status measure(study *s, comet_assess *a, comet_loader *batches, co
 
 /* While the network is there. */
 static comet_status look(void *context, comet_trainer *trainer, comet_loader *batches, comet_message *message) {
-    study *s = context;
+    measurement *s = context;
     comet_assess *a = NULL;
     train_progress_clear(&s->training);
     s->shown.steps = *comet_trainer_updates(trainer);
@@ -200,7 +190,7 @@ static void set_size(assess_case *c, const comet_trainer_options *o) {
     c->channels = o->channels;
 }
 
-static int assess(study *s, comet_run_options *run) {
+static int assess(measurement *s, comet_run_options *run) {
     comet_run_result result;
     comet_trainer_options trainer;
     size_t loader_bytes[COMET_SPLITS];
@@ -217,7 +207,7 @@ static int assess(study *s, comet_run_options *run) {
     s->options.progress = step;
     s->options.context = s;
     resident_begin(&s->mark);
-    train_progress_begin(&s->training, "", &s->mark, s->request->quiet);
+    train_progress_begin(&s->training, "", &s->mark, s->request->study.quiet);
     stop_on_signals();
     status = comet_run(run, NULL, &result, &message);
     train_progress_clear(&s->training);
@@ -226,11 +216,11 @@ static int assess(study *s, comet_run_options *run) {
     return status == COMET_OK ? s->answer : train_fail(status, &message);
 }
 
-static int read_study(request *r, study *s, comet_run_options *run) {
+static int read_study(request *r, measurement *s, comet_run_options *run) {
     int64_t batches = 2;
     int answer = find_checkpoint(r);
     if (answer == DONE)
-        answer = train_options_read(&r->texts, run);
+        answer = train_options_read(&r->study.texts, run);
     if (answer == DONE)
         answer = read_bounds(r, &s->shown, &s->options);
     if (answer == DONE && r->batches)
@@ -242,13 +232,14 @@ static int read_study(request *r, study *s, comet_run_options *run) {
     return answer;
 }
 
-static int run_request(request *r) {
+static int run_request(void *context) {
+    request *r = context;
     comet_run_options run = {0};
     comet_dataset *data = NULL;
-    study *s = calloc(1, sizeof *s);
+    measurement *s = calloc(1, sizeof *s);
     int answer = s ? read_study(r, s, &run) : fail_memory();
     if (answer == DONE)
-        answer = train_options_data(&r->texts, &run, &data);
+        answer = train_options_data(&r->study.texts, &run, &data);
     if (answer == DONE)
         answer = assess(s, &run);
     comet_dataset_free(data);
@@ -257,14 +248,7 @@ static int run_request(request *r) {
 }
 
 int command_assess(int argc, char **argv) {
+    static const study_command command = {help, NULL, run_request};
     request r = {0};
-    int answer = read_request(&r, argc, argv);
-    if (answer == DONE && r.help)
-        fputs(help, stdout);
-    else if (answer == DONE) {
-        openmp_wait_passively(argv - 1); /* main's, in which the command's name is the second */
-        answer = run_request(&r);
-    }
-    text_array_free(&r.operands);
-    return answer;
+    return study_carry_out(&command, &r.study, &r, read_request(&r, argc, argv), argv);
 }

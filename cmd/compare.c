@@ -8,8 +8,7 @@
 
 #include "command.h"
 #include "message.h"
-#include "openmp.h"
-#include "options.h"
+#include "study.h"
 
 static const char help_begin[] =
     "Usage: comet compare --model NAME [--data SET] [--variants LIST] [OPTION...]\n"
@@ -49,24 +48,15 @@ static const char help_end[] =
 enum { MOST_BATCH = 1024 };
 
 typedef struct request {
-    train_texts texts;
-    const char *variants, *seeds, *report;
-    int json, quiet, help;
-    text_array operands;
+    study_options study;
+    const char *variants, *seeds;
     text_list list; /* of variants */
 } request;
 
 static int read_request(request *r, int argc, char **argv) {
-    const option own[] = {{"--variants", OPTION_TEXT, &r->variants},
-                          {"--seeds", OPTION_TEXT, &r->seeds},
-                          {"--report", OPTION_TEXT, &r->report},
-                          {"--json", OPTION_FLAG, &r->json},
-                          {"--quiet", OPTION_FLAG, &r->quiet},
-                          {"--help", OPTION_FLAG, &r->help},
-                          {"-h", OPTION_FLAG, &r->help},
-                          {NULL, OPTION_FLAG, NULL}};
-    int answer = train_options_parse(&r->texts, own, sizeof own / sizeof *own, argc, argv, &r->operands);
-    if (answer == DONE && r->texts.codec)
+    const option own[] = {{"--variants", OPTION_TEXT, &r->variants}, {"--seeds", OPTION_TEXT, &r->seeds}};
+    int answer = study_parse(&r->study, own, sizeof own / sizeof *own, argc, argv);
+    if (answer == DONE && r->study.texts.codec)
         return misuse("--codec is for 'comet train'; give --variants");
     return answer;
 }
@@ -90,61 +80,37 @@ static int make_plan(request *r, compare_plan *plan, comet_dataset **data) {
     plan->variant_count = r->list.count;
     plan->apply = compare_form;
     plan->seeds = (int)seeds;
-    plan->quiet = r->quiet;
-    plan->texts = r->texts;
+    plan->quiet = r->study.quiet;
+    plan->texts = r->study.texts;
     if (answer == DONE)
-        answer = train_options_read(&r->texts, &plan->run);
-    if (!r->texts.spill)
+        answer = train_options_read(&r->study.texts, &plan->run);
+    if (!r->study.texts.spill)
         plan->run.trainer.spill_directory = strstr(variants, "offload") ? train_default_spill() : NULL;
     if (answer == DONE)
         answer = check_variants(plan);
     if (answer == DONE)
-        answer = train_options_data(&r->texts, &plan->run, data);
-    plan->largest = r->texts.memory != NULL;
-    if (plan->largest && !r->texts.batch)
+        answer = train_options_data(&r->study.texts, &plan->run, data);
+    plan->largest = r->study.texts.memory != NULL;
+    if (plan->largest && !r->study.texts.batch)
         plan->run.trainer.batch = MOST_BATCH;
     return answer;
 }
 
-static int show(const request *r, const compare_plan *plan, const compare_results *results) {
-    if (r->json)
-        compare_print_json(plan, results);
-    else
-        compare_print(plan, results);
-    int answer = r->report ? compare_report(r->report, plan, results) : DONE;
-    if (answer == DONE && r->report && !r->json)
-        printf("Report: %s\n", r->report);
-    return answer;
-}
-
-static int run_request(request *r) {
+static int run_request(void *context) {
+    static const study_views views = {compare_print, compare_print_json, compare_report};
+    request *r = context;
     comet_dataset *data = NULL;
-    compare_results results = {0};
     compare_plan *plan = calloc(1, sizeof *plan);
     int answer = plan ? make_plan(r, plan, &data) : fail_memory();
-    if (answer == DONE) {
-        answer = compare_run(plan, &results);
-        int shown = results.count ? show(r, plan, &results) : DONE;
-        if (answer == DONE)
-            answer = shown == DONE && compare_failures(&results) ? FAILED : shown;
-    }
-    compare_results_free(&results);
+    if (answer == DONE)
+        answer = study_compare(plan, &views, &r->study);
     comet_dataset_free(data);
     free(plan);
     return answer;
 }
 
 int command_compare(int argc, char **argv) {
+    static const study_command command = {help_begin, help_end, run_request};
     request r = {0};
-    int answer = read_request(&r, argc, argv);
-    if (answer == DONE && r.help) {
-        fputs(help_begin, stdout);
-        fputs(train_options_help, stdout);
-        fputs(help_end, stdout);
-    } else if (answer == DONE) {
-        openmp_wait_passively(argv - 1); /* main's, in which the command's name is the second */
-        answer = run_request(&r);
-    }
-    text_array_free(&r.operands);
-    return answer;
+    return study_carry_out(&command, &r.study, &r, read_request(&r, argc, argv), argv);
 }

@@ -8,8 +8,7 @@
 
 #include "command.h"
 #include "message.h"
-#include "openmp.h"
-#include "options.h"
+#include "study.h"
 
 static const char help_begin[] =
     "Usage: comet sweep --model NAME [--data SET] [--layers LIST] [--sigma LIST] [OPTION...]\n"
@@ -44,10 +43,8 @@ static const char help_end[] = "\n"
                                "--layers 'layer1.*','layer4.*'\n";
 
 typedef struct request {
-    train_texts texts;
-    const char *layers, *sigmas, *on, *shape, *seeds, *report;
-    int json, quiet, help;
-    text_array operands;
+    study_options study;
+    const char *layers, *sigmas, *on, *shape, *seeds;
     text_list sigma_list;
     double values[LIST_MAX];
 } request;
@@ -57,26 +54,20 @@ static int read_request(request *r, int argc, char **argv) {
                           {"--sigma", OPTION_TEXT, &r->sigmas},
                           {"--on", OPTION_TEXT, &r->on},
                           {"--shape", OPTION_TEXT, &r->shape},
-                          {"--seeds", OPTION_TEXT, &r->seeds},
-                          {"--report", OPTION_TEXT, &r->report},
-                          {"--json", OPTION_FLAG, &r->json},
-                          {"--quiet", OPTION_FLAG, &r->quiet},
-                          {"--help", OPTION_FLAG, &r->help},
-                          {"-h", OPTION_FLAG, &r->help},
-                          {NULL, OPTION_FLAG, NULL}};
-    int answer = train_options_parse(&r->texts, own, sizeof own / sizeof *own, argc, argv, &r->operands);
+                          {"--seeds", OPTION_TEXT, &r->seeds}};
+    int answer = study_parse(&r->study, own, sizeof own / sizeof *own, argc, argv);
     r->layers = r->layers ? r->layers : "each";
     r->sigmas = r->sigmas ? r->sigmas : "0.3,1";
     r->on = r->on ? r->on : "gradient";
     r->shape = r->shape ? r->shape : "normal";
-    if (answer == DONE && r->texts.inject)
+    if (answer == DONE && r->study.texts.inject)
         return misuse("--inject-error is for 'comet train'; give --layers and --sigma");
     if (answer == DONE && strcmp(r->on, "gradient") != 0 && strcmp(r->on, "activation") != 0)
         return misuse("--on: '%s' is not one of gradient, activation", r->on);
     if (answer == DONE && strcmp(r->shape, "normal") != 0 && strcmp(r->shape, "uniform") != 0)
         return misuse("--shape: '%s' is not one of normal, uniform", r->shape);
-    if (!r->texts.codec && !r->texts.control && !r->texts.error_rel)
-        r->texts.codec = r->on[0] == 'a' ? "eb:0" : "none";
+    if (!r->study.texts.codec && !r->study.texts.control && !r->study.texts.error_rel)
+        r->study.texts.codec = r->on[0] == 'a' ? "eb:0" : "none";
     return answer;
 }
 
@@ -102,46 +93,31 @@ static int read_runs(request *r, sweep_plan *plan, comet_dataset **data) {
     if (answer == DONE && r->seeds)
         answer = parse_integer("--seeds", r->seeds, 1, 1000, &seeds);
     if (answer == DONE)
-        answer = train_options_read(&r->texts, &c->run);
+        answer = train_options_read(&r->study.texts, &c->run);
     if (answer == DONE)
-        answer = train_options_data(&r->texts, &c->run, data);
-    if (!r->texts.evaluate_every)
+        answer = train_options_data(&r->study.texts, &c->run, data);
+    if (!r->study.texts.evaluate_every)
         c->run.evaluate_every = 0; /* the end is what is shown */
     plan->on = r->on;
     plan->shape = r->shape;
     c->apply = sweep_apply;
-    c->texts = r->texts;
+    c->texts = r->study.texts;
     c->seeds = (int)seeds;
-    c->quiet = r->quiet;
+    c->quiet = r->study.quiet;
     return answer;
 }
 
-static int show(const request *r, const sweep_plan *plan, const compare_results *results) {
-    if (r->json)
-        sweep_print_json(plan, results);
-    else
-        sweep_print(plan, results);
-    int answer = r->report ? sweep_report(r->report, plan, results) : DONE;
-    if (answer == DONE && r->report && !r->json)
-        printf("Report: %s\n", r->report);
-    return answer;
-}
-
-static int run_request(request *r) {
+static int run_request(void *context) {
+    static const study_views views = {sweep_print, sweep_print_json, sweep_report};
+    request *r = context;
     comet_dataset *data = NULL;
-    compare_results results = {0};
     sweep_memory m = {0};
     sweep_plan *plan = calloc(1, sizeof *plan);
     int answer = plan ? read_runs(r, plan, &data) : fail_memory();
     if (answer == DONE)
         answer = sweep_name_variants(r->layers, plan, &m);
-    if (answer == DONE) {
-        answer = compare_run(&plan->compare, &results);
-        int shown = results.count ? show(r, plan, &results) : DONE;
-        if (answer == DONE)
-            answer = shown == DONE && compare_failures(&results) ? FAILED : shown;
-    }
-    compare_results_free(&results);
+    if (answer == DONE)
+        answer = study_compare(&plan->compare, &views, &r->study);
     comet_dataset_free(data);
     sweep_memory_free(&m);
     free(plan);
@@ -149,16 +125,7 @@ static int run_request(request *r) {
 }
 
 int command_sweep(int argc, char **argv) {
+    static const study_command command = {help_begin, help_end, run_request};
     request r = {0};
-    int answer = read_request(&r, argc, argv);
-    if (answer == DONE && r.help) {
-        fputs(help_begin, stdout);
-        fputs(train_options_help, stdout);
-        fputs(help_end, stdout);
-    } else if (answer == DONE) {
-        openmp_wait_passively(argv - 1); /* main's, in which the command's name is the second */
-        answer = run_request(&r);
-    }
-    text_array_free(&r.operands);
-    return answer;
+    return study_carry_out(&command, &r.study, &r, read_request(&r, argc, argv), argv);
 }

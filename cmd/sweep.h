@@ -8,7 +8,7 @@
 
 /* The runs are a comparison's: variant 0 without errors, then each layer at each sigma, the sigmas of a layer together. */
 typedef struct sweep_plan {
-    compare_plan compare;
+    compare_plan compare;   /* the first member: views are given it */
     const char *on, *shape; /* "gradient" or "activation"; "normal" or "uniform" */
     const char **layers;    /* or patterns */
     int layer_count;
@@ -41,8 +41,9 @@ int sweep_apply(const compare_plan *plan, const char *variant, comet_run_options
 /* Mean accuracy of a variant over the seeds that it has; NaN without any. */
 double sweep_accuracy(const compare_results *results, int variant);
 
-void sweep_print(const sweep_plan *plan, const compare_results *results);
-void sweep_print_json(const sweep_plan *plan, const compare_results *results);
-int sweep_report(const char *path, const sweep_plan *plan, const compare_results *results);
+/* Of a comparison that is a sweep_plan's: for study_views. */
+void sweep_print(const compare_plan *compare, const compare_results *results);
+void sweep_print_json(const compare_plan *compare, const compare_results *results);
+int sweep_report(const char *path, const compare_plan *compare, const compare_results *results);
 
 #endif

@@ -75,7 +75,8 @@ static void print_cells(const sweep_plan *plan, char (*cells)[CELL]) {
         }
 }
 
-void sweep_print(const sweep_plan *plan, const compare_results *results) {
+void sweep_print(const compare_plan *compare, const compare_results *results) {
+    const sweep_plan *plan = (const sweep_plan *)compare;
     char text[256], (*cells)[CELL] = make_cells(plan, results);
     describe(plan, results, text, sizeof text);
     printf("%s\n\naccuracy without errors: %.2f %%; with errors of these deviations, in parts of the rms, points more "
@@ -126,7 +127,8 @@ static void put_failures(json *j, const compare_results *results) {
     json_close(j, ']');
 }
 
-void sweep_print_json(const sweep_plan *plan, const compare_results *results) {
+void sweep_print_json(const compare_plan *compare, const compare_results *results) {
+    const sweep_plan *plan = (const sweep_plan *)compare;
     json j = {.file = stdout};
     json_open(&j, NULL, '{', 0);
     json_string(&j, "model", plan->compare.run.trainer.model);
@@ -195,7 +197,8 @@ static int put_sections(report *r, const sweep_plan *plan, const compare_results
     return whole ? DONE : fail_memory();
 }
 
-int sweep_report(const char *path, const sweep_plan *plan, const compare_results *results) {
+int sweep_report(const char *path, const compare_plan *compare, const compare_results *results) {
+    const sweep_plan *plan = (const sweep_plan *)compare;
     report r;
     char title[128], subtitle[256];
     snprintf(title, sizeof title, "Errors on purpose: %s on %s", plan->compare.run.trainer.model,
