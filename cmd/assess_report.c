@@ -127,7 +127,7 @@ static void put_scatter(report *r, const assess_case *c, const assess_use_summar
             at = add_use(&p, at, c, &list[i]);
             p.clouds[clouds++] = (report_cloud){list[i].use, p.x + first, p.y + first, p.labels + first, at - first};
         }
-        report_scatter(r, title, "measured", "predicted", p.clouds, clouds);
+        report_scatter(r, title, "measured", "predicted", p.clouds, clouds, REPORT_EQUAL);
     }
     points_free(&p);
 }

@@ -43,8 +43,11 @@ typedef struct report_cloud {
     size_t count;
 } report_cloud;
 
-/* LOG_Y: values that are not positive are gaps. FROM_ZERO: zero is on the y axis. AREA: filled down to it. */
-enum { REPORT_LOG_Y = 1, REPORT_FROM_ZERO = 2, REPORT_AREA = 4 };
+/*
+ * LOG_X, LOG_Y: values that are not positive are gaps. FROM_ZERO: zero is on the y axis. AREA: filled down to it. EQUAL: both axes are logarithmic and
+ * have one range, with lines where y is x, twice x and half of x.
+ */
+enum { REPORT_LOG_Y = 1, REPORT_FROM_ZERO = 2, REPORT_AREA = 4, REPORT_LOG_X = 8, REPORT_EQUAL = 16 };
 
 /* DONE, or FAILED after a line on standard error. `path` must stay valid until the report is closed. */
 int report_open(report *r, const char *path, const char *title, const char *subtitle);
@@ -56,9 +59,9 @@ void report_table(report *r, const char *title, const char *const *columns, int 
 void report_lines(report *r, const char *title, const char *x_axis, const char *y_axis, const report_series *series,
                   size_t count, int flags);
 
-/* Points on logarithmic axes of one range; lines where y is x, twice x and half of x. What is not positive is left out. */
+/* Points: LOG_X, LOG_Y or EQUAL; without EQUAL each cloud has its name beside it. */
 void report_scatter(report *r, const char *title, const char *x_axis, const char *y_axis, const report_cloud *clouds,
-                    size_t count);
+                    size_t count, int flags);
 void report_bars(report *r, const char *title, const char *unit, const report_bar *bars, size_t count);
 
 /* DONE, or FAILED after a line on standard error; then there is no file. */

@@ -192,6 +192,36 @@ static void put_all_bounds(report *r, const picture *p) {
             put_bounds(r, &p->records[i]);
 }
 
+/* What each variant stores, and what it comes to: a cloud of its seeds. `values` has room for two of each run. */
+static size_t make_clouds(const picture *p, report_cloud *clouds, double *values) {
+    size_t count = 0;
+    for (size_t i = 0, end; i < p->count; i = end) {
+        double *x = values + 2 * i, *y = x + (end = end_of_variant(p, i)) - i;
+        report_cloud cloud = {.name = p->records[i].figures.name, .x = x, .y = y};
+        for (size_t k = i; k < end; k++) {
+            const comet_run_result *result = &p->records[k].figures.result;
+            if (!is_drawn(&p->records[k]))
+                continue;
+            x[cloud.count] = (double)result->saved_stored_bytes / 1048576;
+            y[cloud.count++] = result->top1;
+        }
+        if (cloud.count)
+            clouds[count++] = cloud;
+    }
+    return count;
+}
+
+static void put_trade(report *r, const picture *p) {
+    report_cloud *clouds = calloc(p->count, sizeof *clouds);
+    double *values = calloc(2 * p->count, sizeof *values);
+    const size_t count = clouds && values ? make_clouds(p, clouds, values) : 0;
+    if (count > 1)
+        report_scatter(r, "Accuracy at the end against what was stored in a step", "MiB", "per cent", clouds, count,
+                       REPORT_LOG_X);
+    free(values);
+    free(clouds);
+}
+
 /* ---- all of it ---- */
 
 static int picture_init(picture *p, const record *records, size_t count) {
@@ -226,6 +256,7 @@ static void put_paragraphs(report *r, const char *lines) {
 static void put_sections(report *r, picture *p, const char *lines) {
     put_table(r, p);
     put_paragraphs(r, lines);
+    put_trade(r, p);
     put_lines(r, p, "Loss while training", "step", "loss", loss_curve, REPORT_LOG_Y);
     put_lines(r, p, "Accuracy on images it has not seen", "step", "per cent", accuracy_curve, 0);
     put_lines(r, p, "Memory over a step as planned, without weights: forward, then backward", "op", "MiB", memory_curve,

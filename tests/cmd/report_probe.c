@@ -82,7 +82,8 @@ static void put_ordinary(report *r) {
     static const char *const labels[] = {"bn1", "bn2", "bn3", "<bn4>"};
     const report_cloud clouds[] = {{"conv_weights", measured, predicted, labels, 4},
                                    {"norm_scale", predicted, measured, NULL, 3}};
-    report_scatter(r, "Predicted against measured", "measured", "predicted", clouds, 2);
+    report_scatter(r, "Predicted against measured", "measured", "predicted", clouds, 2, REPORT_EQUAL);
+    report_scatter(r, "One figure against another", "MiB", "per cent", clouds, 2, REPORT_LOG_X);
     put_layers(r, 20, "Saved by layer, and darker what is stored of it");
     put_layers(r, LAYERS, "The same for a deep network");
 }
@@ -124,8 +125,9 @@ static void put_odd(report *r) {
 
     static const double nowhere[] = {0, -1, NAN, INFINITY}, somewhere[] = {3, 3, 3, 3};
     const report_cloud odd[] = {{"nothing", nowhere, somewhere, NULL, 4}, {"one", somewhere, somewhere, NULL, 1}};
-    report_scatter(r, "points without a place", "x", "y", odd, 1);
-    report_scatter(r, "one place", "x", "y", odd, 2);
+    report_scatter(r, "points without a place", "x", "y", odd, 1, REPORT_EQUAL);
+    report_scatter(r, "one place", "x", "y", odd, 2, REPORT_EQUAL);
+    report_scatter(r, "one place, not equal", "x", "y", odd, 2, 0);
     static const report_bar bars[] = {
         {"plain", 3, 0, NULL},          {"part", 4, 1, "1 of 4"},
         {"part > value", 2, 5, NULL},   {"<i>&", 1, 0.5, "<b>"},

@@ -155,6 +155,14 @@ class Points(Case):
         figures = self.figures(self.make("odd"))
         self.assertIsNone(figures["points without a place"])
         self.assertEqual(len(list(figures["one place"].iter("circle"))), 1)
+        self.assertEqual(len(list(figures["one place, not equal"].iter("circle"))), 3)  # 0 and less have a place there
+
+    def test_clouds_have_their_names_beside_them(self):
+        figures = self.figures(self.make("ordinary"))
+        for title, named in (("One figure against another", True), ("Predicted against measured", False)):
+            texts = [text.text for text in figures[title].iter("text")]
+            for name in ("conv_weights", "norm_scale"):
+                self.assertEqual(name in texts, named)
 
 
 class Text(Case):

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The measurements behind bench/results/control.md, part by part, as JSON files in a folder. Takes hours in all on two cores.
+#
+# usage: bench/study_figures.sh COMET OUT DOGS CIFAR WEIGHTS [PART...]
+#   COMET    the command        DOGS     a folder of images with train/ and test/ (figures: 28 breeds of Stanford Dogs)
+#   OUT      where results go   CIFAR    the folder of CIFAR-10's binary files
+#   WEIGHTS  a folder with MODEL.safetensors of resnet18, resnet50 and vgg16 trained on DOGS (bench/pretrain.py)
+#   PART     early, late, calibration, accuracy, others, jump; all of them if none is named
+set -euo pipefail
+[ $# -ge 5 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+comet=$1 out=$2 dogs=folder:$3 cifar=cifar10:$4 weights=$5
+shift 5
+[ $# -gt 0 ] || set -- early late calibration accuracy others jump
+mkdir -p "$out"
+
+# Predicted and measured errors of gradients, for each use of each tensor.
+assess() { # MODEL IMAGE BATCH WHEN [OPTION...]
+    local model=$1 image=$2 batch=$3 when=$4
+    shift 4
+    "$comet" assess --model "$model" --data "$dogs" --image "$image" --batch "$batch" --steps 40 --control comet:warmup=20 \
+        --error-rel 0.1,0.3,control --json --quiet "$@" >"$out/assess-$model-$when.json"
+}
+
+early() {
+    assess resnet18 96 16 early
+    assess resnet50 96 16 early
+    assess vgg16 64 16 early --optimiser adamw --lr 0.0001
+}
+
+late() {
+    assess resnet18 96 16 late --weights "$weights/resnet18.safetensors"
+    assess resnet50 96 16 late --weights "$weights/resnet50.safetensors"
+    assess vgg16 64 16 late --weights "$weights/vgg16.safetensors" --optimiser adamw --lr 0.00002
+}
+
+compare() { # NAME VARIANTS SEEDS; one thread each, so that two can run side by side
+    "$comet" compare --model resnet8 --data "$cifar" --epochs 5 --eval-every 0 --threads 1 --variants "$2" --seeds "$3" --json \
+        --report "$out/$1.html" --quiet >"$out/$1.json"
+}
+
+calibration() { compare cifar-c comet:c=0.1,comet:c=0.3,comet:c=3 3; }
+accuracy() { compare cifar-comet none,comet,eb:0.4 5; }
+others() { compare cifar-others acgc,budget,dct,group:4,group:2,pool:2 2; }
+
+# A batch of images that are not numbers, and a rate ten times too high from one step on, cannot come from the command: tests/train does that.
+jump() {
+    for rate in 0.1 3; do
+        "$comet" train --model resnet8 --data "$cifar" --lr $rate --schedule constant --steps 400 --eval-images 2000 --checkpoint none \
+            --json-log "$out/jump-$rate.jsonl" --quiet
+    done
+}
+
+for part in "$@"; do
+    echo "$part ..."
+    "$part"
+done
