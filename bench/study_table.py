@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of bench/results/control.md from what bench/study_figures.sh measured.  usage: study_table.py FOLDER
+
+Parts that were not measured are left out. Variants of all cifar-*.json are one table, beside those named `none`.
+"""
+import glob
+import json
+import math
+import os
+import statistics
+import sys
+
+FOLDER = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
+MIB = 2.0 ** 20
+T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}  # Student's t by degrees of freedom
+
+
+def files(pattern):
+    for path in sorted(glob.glob(os.path.join(FOLDER, pattern))):
+        if os.path.getsize(path):
+            with open(path) as file:
+                yield os.path.basename(path)[:-5], json.load(file)
+
+
+def table(title, columns, rows):
+    if rows:
+        print(f"\n{title}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+        for row in rows:
+            print(f"| {' | '.join(str(cell) for cell in row)} |")
+
+
+def part(values, share):
+    """A quantile, between the two nearest values."""
+    values = sorted(values)
+    at = share * (len(values) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (at - low) * (values[high] - values[low])
+
+
+def predictions():
+    rows = []
+    for name, result in files("assess-*.json"):
+        for bound in dict.fromkeys(layer["bound"] for layer in result["layers"]):
+            for use in sorted({layer["use"] for layer in result["layers"]}):
+                of_use = [l for l in result["layers"] if l["bound"] == bound and l["use"] == use]
+                ratios = [l["ratio"] for l in of_use if l["ratio"]]
+                joint = [l["joint_ratio"] for l in of_use if l["joint_ratio"]]
+                if ratios:
+                    rms = [l["error_rel"] for l in of_use]
+                    rows.append((name[len("assess-"):], bound, f"{min(rms):.2g}-{max(rms):.2g}", use, len(ratios),
+                                 f"{statistics.median(ratios):.2f}", f"{part(ratios, 0.1):.2f}-{part(ratios, 0.9):.2f}",
+                                 f"{statistics.median(joint):.2f}"))
+    table("Predicted over measured sigma", ("network", "bound", "in rms", "use", "tensors", "median", "10-90 %", "joint, median"), rows)
+
+
+def interval(differences):
+    if len(differences) < 2:
+        return f"{differences[0]:+.2f}" if differences else ""
+    mean = statistics.mean(differences)
+    half = T95[len(differences) - 1] * statistics.stdev(differences) / math.sqrt(len(differences))
+    return f"{mean:+.2f} ({mean - half:+.2f} to {mean + half:+.2f})"
+
+
+def accuracies():
+    runs = {}
+    for _, result in files("cifar-*.json"):
+        for v in result["variants"]:
+            runs.setdefault(v["name"], {})[v["seed"]] = v
+    none = runs.get("none", {})
+    rows = []
+    for name, seeds in sorted(runs.items(), key=lambda item: -statistics.mean(v["saved_stored_bytes"] for v in item[1].values())):
+        stored = statistics.mean(v["saved_stored_bytes"] for v in seeds.values())
+        raw = statistics.mean(v["saved_stored_bytes"] for v in none.values()) if none else math.nan
+        pairs = [v["accuracy"] - none[s]["accuracy"] for s, v in seeds.items() if s in none and name != "none"]
+        rows.append((name, len(seeds), f"{statistics.mean(v['accuracy'] for v in seeds.values()):.2f}", interval(pairs),
+                     f"{stored / MIB:.2f}", f"{raw / stored:.1f}"))
+    table("CIFAR-10, resnet8, 5 epochs", ("variant", "seeds", "accuracy %", "points against `none` (95 %)", "stored MiB a step", "times fewer"), rows)
+
+
+def jumps():
+    rows = []
+    for codec in ("none", "eb"):
+        path = os.path.join(FOLDER, f"jump-{codec}.jsonl")
+        if not os.path.exists(path):
+            continue
+        with open(path) as file:
+            events = [json.loads(line) for line in file]
+        loss = {e["step"]: e["loss"] for e in events if e["event"] == "step"}
+        mean = lambda first, last: f"{statistics.mean(loss[i] for i in range(first, last + 1)):.2f}"
+        reasons = [e["reason"] for e in events if e["event"] == "control" and e["layer"] == "*"]
+        end = [e for e in events if e["event"] == "end"][-1]
+        rows.append((codec, mean(281, 300), f"{max(loss[i] for i in range(301, 321)):.2f}", mean(401, 420), mean(881, 900), end["skipped"],
+                     f"{end['accuracy']:.1f}", ", ".join(f"{reasons.count(r)} {r}" for r in dict.fromkeys(reasons))))
+    table("A rate of 10 for three steps", ("codec", "loss before", "most in 20 steps", "100 steps later", "600 steps later", "skipped", "accuracy %",
+                                           "decisions for all bounds"), rows)
+
+
+predictions()
+accuracies()
+jumps()
