@@ -6,12 +6,12 @@
 #   COMET    the command        DOGS     a folder of images with train/ and test/ (figures: 28 breeds of Stanford Dogs)
 #   OUT      where results go   CIFAR    the folder of CIFAR-10's binary files
 #   WEIGHTS  a folder with MODEL.safetensors of resnet18, resnet50 and vgg16 trained on DOGS (bench/pretrain.py)
-#   PART     early, late, calibration, accuracy, others, jump; all of them if none is named
+#   PART     early, late, calibration, accuracy, others, jump, cost; all of them if none is named
 set -euo pipefail
 [ $# -ge 5 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 comet=$1 out=$2 dogs=folder:$3 cifar=cifar10:$4 weights=$5
 shift 5
-[ $# -gt 0 ] || set -- early late calibration accuracy others jump
+[ $# -gt 0 ] || set -- early late calibration accuracy others jump cost
 mkdir -p "$out"
 
 # Predicted and measured errors of gradients, for each use of each tensor.
@@ -53,6 +53,15 @@ jump() {
         done
         rm -rf "$out/jump"
     done
+}
+
+# What collecting takes: steps on which it is done (every 20th) beside the others. On a machine with nothing else to do.
+cost() {
+    "$comet" train --model resnet8 --data "$cifar" --steps 400 --eval-every 0 --eval-images 128 --checkpoint none --json-log "$out/cost-resnet8.jsonl" --quiet
+    "$comet" train --model resnet18-cifar --data "$cifar" --batch 64 --steps 62 --eval-every 0 --eval-images 64 --checkpoint none \
+        --json-log "$out/cost-resnet18-cifar.jsonl" --quiet
+    "$comet" train --model resnet50 --data "$dogs" --image 224 --batch 8 --steps 42 --eval-every 0 --eval-images 8 --checkpoint none \
+        --json-log "$out/cost-resnet50.jsonl" --quiet
 }
 
 for part in "$@"; do

@@ -13,6 +13,7 @@ import sys
 
 FOLDER = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
 MIB = 2.0 ** 20
+EVERY = 20  # updates from one observation to the next
 T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}  # Student's t by degrees of freedom
 
 
@@ -97,6 +98,18 @@ def jumps():
                                            "decisions for all bounds"), rows)
 
 
+def costs():
+    rows = []
+    for path in sorted(glob.glob(os.path.join(FOLDER, "cost-*.jsonl"))):
+        with open(path) as file:
+            steps = [e for e in (json.loads(line) for line in file) if e["event"] == "step" and e["step"] > 1]
+        collecting = statistics.median(e["ms"] for e in steps if e["step"] % EVERY == 1)
+        others = statistics.median(e["ms"] for e in steps if e["step"] % EVERY != 1)
+        rows.append((os.path.basename(path)[5:-6], f"{others:.1f}", f"{collecting:.1f}", f"{100 * (collecting - others) / others / EVERY:.2f} %"))
+    table("What collecting takes", ("network", "ms of a step", "of one that collects", "of all, in parts of a step"), rows)
+
+
 predictions()
 accuracies()
 jumps()
+costs()
