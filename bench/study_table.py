@@ -19,7 +19,7 @@ T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8:
 
 def files(pattern):
     for path in sorted(glob.glob(os.path.join(FOLDER, pattern))):
-        if os.path.getsize(path):
+        if os.path.exists(path) and os.path.getsize(path):
             with open(path) as file:
                 yield os.path.basename(path)[:-5], json.load(file)
 
@@ -56,12 +56,17 @@ def predictions():
     table("Predicted over measured sigma", ("network", "bound", "in rms", "use", "tensors", "median", "10-90 %", "joint, median"), rows)
 
 
-def interval(differences):
+def interval(differences, digits):
     if len(differences) < 2:
-        return f"{differences[0]:+.2f}" if differences else ""
+        return f"{differences[0]:+.{digits}f}" if differences else ""
     mean = statistics.mean(differences)
     half = T95[len(differences) - 1] * statistics.stdev(differences) / math.sqrt(len(differences))
-    return f"{mean:+.2f} ({mean - half:+.2f} to {mean + half:+.2f})"
+    return f"{mean:+.{digits}f} ({mean - half:+.{digits}f} to {mean + half:+.{digits}f})"
+
+
+def end_loss(run):
+    """The training loss over the last fifth of a run."""
+    return statistics.mean(run["loss"][-(len(run["loss"]) // 5):])
 
 
 def accuracies():
@@ -70,14 +75,16 @@ def accuracies():
         for v in result["variants"]:
             runs.setdefault(v["name"], {})[v["seed"]] = v
     none = runs.get("none", {})
+    raw = statistics.mean(v["saved_stored_bytes"] for v in none.values()) if none else math.nan
     rows = []
     for name, seeds in sorted(runs.items(), key=lambda item: -statistics.mean(v["saved_stored_bytes"] for v in item[1].values())):
-        stored = statistics.mean(v["saved_stored_bytes"] for v in seeds.values())
-        raw = statistics.mean(v["saved_stored_bytes"] for v in none.values()) if none else math.nan
-        pairs = [v["accuracy"] - none[s]["accuracy"] for s, v in seeds.items() if s in none and name != "none"]
-        rows.append((name, len(seeds), f"{statistics.mean(v['accuracy'] for v in seeds.values()):.2f}", interval(pairs),
-                     f"{stored / MIB:.2f}", f"{raw / stored:.1f}"))
-    table("CIFAR-10, resnet8, 5 epochs", ("variant", "seeds", "accuracy %", "points against `none` (95 %)", "stored MiB a step", "times fewer"), rows)
+        mean = lambda of: statistics.mean(of(v) for v in seeds.values())
+        against = lambda of, digits: interval([of(v) - of(none[s]) for s, v in seeds.items() if s in none and name != "none"], digits)
+        stored = mean(lambda v: v["saved_stored_bytes"])
+        rows.append((name, len(seeds), f"{mean(lambda v: v['accuracy']):.2f}", against(lambda v: v["accuracy"], 2), f"{mean(end_loss):.3f}",
+                     against(end_loss, 3), f"{stored / MIB:.2f}", f"{raw / stored:.1f}"))
+    table("CIFAR-10, resnet8, 5 epochs", ("variant", "seeds", "accuracy %", "points against `none` (95 %)", "training loss, last epoch",
+                                          "against `none`", "stored MiB a step", "times fewer"), rows)
 
 
 def jumps():
