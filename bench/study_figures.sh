@@ -18,7 +18,7 @@ mkdir -p "$out"
 assess() { # MODEL IMAGE BATCH WHEN [OPTION...]
     local model=$1 image=$2 batch=$3 when=$4
     shift 4
-    "$comet" assess --model "$model" --data "$dogs" --image "$image" --batch "$batch" --steps 40 --control comet:warmup=20 \
+    "$comet" assess --model "$model" --data "$dogs" --image "$image" --batch "$batch" --steps 40 --control comet:warmup=8:every=8 \
         --error-rel 0.1,0.3,control --json --quiet "$@" >"$out/assess-$model-$when.json"
 }
 

@@ -2,27 +2,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # The measurements behind bench/results/train-cpu.md, part by part, as JSON files in a folder. Takes hours in all on two cores.
 #
-# usage: bench/train_figures.sh COMET OUT DOGS CIFAR [PART...]
+# usage: bench/train_figures.sh COMET OUT DOGS CIFAR WEIGHTS [PART...]
 #   COMET  the command        DOGS   a folder of images with train/ and test/ (figures: 28 breeds of Stanford Dogs)
 #   OUT    where results go   CIFAR  the folder of CIFAR-10's binary files
+#   WEIGHTS  a folder with MODEL.safetensors of resnet18, resnet50 and vgg16 trained on DOGS (bench/pretrain.py)
 #   PART   saved, peak, models, accuracy, others, speed; all of them if none is named
 set -euo pipefail
-[ $# -ge 4 ] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-comet=$1 out=$2 dogs=folder:$3 cifar=cifar10:$4
-shift 4
+[ $# -ge 5 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+comet=$1 out=$2 dogs=folder:$3 cifar=cifar10:$4 weights=$5
+shift 5
 [ $# -gt 0 ] || set -- saved peak models accuracy others speed
 here=$(dirname "$0")
 torch=${PYTHON:-python3}
 mkdir -p "$out"
 
-# What a network saves that has learnt something: trained on small images first, which takes a tenth of the time, then at 224 px.
+# What a network saves that has learnt something. Then the same without what can be made again from few channels, at little cost.
 saved() {
     for model in resnet18 resnet50; do
-        "$comet" train --model $model --data "$dogs" --image 64 --batch 32 --steps 400 --optimiser adamw --lr 0.001 --codec eb:0.3 \
-            --checkpoint none --eval-images 200 --json-log "$out/before-$model.jsonl" --save-weights "$out/$model.safetensors" --quiet
-        "$comet" train --model $model --data "$dogs" --image 224 --batch 16 --steps 40 --optimiser adamw --lr 0.0003 --codec eb:0.3 \
-            --weights "$out/$model.safetensors" --checkpoint none --eval-images 64 --json-log "$out/saved-$model.jsonl" --quiet
+        "$comet" train --model $model --data "$dogs" --image 224 --batch 16 --steps 20 --codec eb:0.3 --weights "$weights/$model.safetensors" \
+            --checkpoint none --eval-images 64 --json-log "$out/saved-$model.jsonl" --quiet
     done
+    "$comet" train --model resnet50 --data "$dogs" --image 224 --batch 16 --steps 20 --codec eb:0.3 --weights "$weights/resnet50.safetensors" \
+        --forms 'layer1.*.bn3=recompute,layer1.*.conv3=recompute,layer1.0.downsample.*=recompute' \
+        --checkpoint none --eval-images 64 --json-log "$out/saved-resnet50-recompute.jsonl" --quiet
 }
 
 # Peaks at batch 16, planned and as the operating system counts them, beside PyTorch's; at 64 as planned.
@@ -37,12 +39,17 @@ peak() {
     done
 }
 
-# Each network on photographs, compressed and not: does the loss fall alike? The first epochs, on small images.
+# Each network on photographs, compressed and not: does the loss fall alike? The first epochs, on small images. From first values VGG-16's loss does
+# not move for a thousand steps: it goes on from weights, without augmentation.
 models() {
     for model in alexnet resnet18 efficientnet_b0 resnet50 vgg16; do
-        case $model in alexnet | vgg16) rate=0.0001 ;; *) rate=0.001 ;; esac
-        "$comet" compare --model $model --data "$dogs" --image 64 --batch 32 --steps 300 --optimiser adamw --lr $rate --eval-images 200 \
-            --eval-every 0 --variants none,eb:0.3 --json --report "$out/models-$model.html" --quiet >"$out/models-$model.json"
+        case $model in
+        alexnet) set -- --lr 0.0001 --steps 300 ;;
+        vgg16) set -- --lr 0.0001 --steps 100 --weights "$weights/vgg16.safetensors" --no-augment ;;
+        *) set -- --lr 0.001 --steps 300 ;;
+        esac
+        "$comet" compare --model $model --data "$dogs" --image 64 --batch 32 --optimiser adamw "$@" --eval-images 200 --eval-every 0 \
+            --variants none,eb:0.3 --json --report "$out/models-$model.html" --quiet >"$out/models-$model.json"
     done
 }
 

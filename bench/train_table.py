@@ -36,8 +36,8 @@ def mib(value):
 
 def saved():
     rows = []
-    for model in ("resnet18", "resnet50"):
-        log, torch = load(f"saved-{model}.jsonl"), load(f"peak-{model}-pytorch.json")
+    for model in ("resnet18", "resnet50", "resnet50-recompute"):
+        log, torch = load(f"saved-{model}.jsonl"), load(f"peak-{model.split('-')[0]}-pytorch.json")
         if not log or not torch:
             continue
         theirs = torch["channels_last"]["saved_bytes"] / torch["batch"]
@@ -81,10 +81,10 @@ def models():
         run = load(os.path.basename(path))
         for v in run["variants"] if run else ():
             loss = v["loss"]
-            tenth = max(1, len(loss) // 8)
-            rows.append((run["model"], v["name"], f"{statistics.mean(loss[:tenth]):.2f}", f"{statistics.mean(loss[-tenth:]):.2f}",
+            eighth = max(1, len(loss) // 8)
+            rows.append((run["model"], v["name"], round(v["loss_step"][-1]), f"{statistics.mean(loss[:eighth]):.2f}", f"{statistics.mean(loss[-eighth:]):.2f}",
                          mib(v["saved_stored_bytes"]), mib(v["measured_peak_bytes"] - v["static_bytes"]), f"{v['ms_per_step']:.0f}"))
-    table("On photographs, 64 px, batch 32, 300 steps: means over the first and last eighth", ("model", "variant", "first loss", "last loss", "saved MiB", "peak less static MiB", "ms a step"), rows)
+    table("On photographs, 64 px, batch 32: means over the first and last eighth", ("model", "variant", "steps", "first loss", "last loss", "saved MiB", "peak less static MiB", "ms a step"), rows)
 
 
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
