@@ -108,7 +108,7 @@ typedef struct comet_control_options {
 
 #define COMET_CONTROL_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
-        sizeof(comet_control_options), 1.0, 0.1, 0.01, 0.6, 50, 1000, 10, 1, 0.25, 0.25, 2.0, COMET_BOUND_RELATIVE,    \
+        sizeof(comet_control_options), 1.0, 0.1, 0.01, 0.4, 50, 1000, 10, 1, 0.25, 0.25, 2.0, COMET_BOUND_RELATIVE,    \
             0.3, 0.0, 0.0, 1.0, 6.0, 0.25, 100, 20, {0, {0}, {0}}, NULL, NULL, NULL                                    \
     }
 
@@ -137,6 +137,12 @@ COMET_API void comet_control_free(comet_control *control);
 
 /* The bound of a tensor now. An index out of range: relative 0, which is lossless. */
 COMET_API comet_control_bound_value comet_control_bound(const comet_control *control, int32_t tensor);
+
+/*
+ * The rms of a tensor's non-zeros in the step just made, where it is known, as it is from the codec's statistics: the ceiling of the next step's bound is in
+ * units of it, although bounds are decided seldom, from rms that were smoothed. Neither negative nor infinite nor NaN, or it is ignored; 0: unknown.
+ */
+COMET_API void comet_control_see_rms(comet_control *control, int32_t tensor, double rms);
 
 typedef enum comet_control_action {
     COMET_CONTROL_GO_ON = 0,

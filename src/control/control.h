@@ -11,6 +11,7 @@ enum { CONTROL_NAME_BYTES = 64 };
 typedef struct control_tensor {
     char name[CONTROL_NAME_BYTES];
     comet_control_bound_value target; /* of the last decision: where the bound would be but for options.loosen */
+    double rms;                       /* of the last step; 0: unknown */
     int32_t limit;                    /* comet_control_limit, of the bound as decided */
     int32_t use;                      /* the tightest; -1: none */
 } control_tensor;

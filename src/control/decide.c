@@ -118,15 +118,28 @@ static double tightened(const comet_control *control, const comet_control_tensor
     return least < tensor->bound.value ? comet_control_round(least) : tensor->bound.value;
 }
 
+/* What was decided may be above the ceiling by now: the rms has fallen since, or falls faster than it is smoothed. */
+static double below_ceiling(const comet_control *control, int32_t tensor, double value) {
+    const double most = control->options.ceiling * control->own[tensor].rms;
+    const int is_held = control->tensors[tensor].bound.kind == COMET_BOUND_ABSOLUTE &&
+                        !(control->methods->flags & COMET_CONTROL_AS_IS) && most > 0.0;
+    return is_held && value > most ? comet_control_round(most) : value;
+}
+
 comet_control_bound_value comet_control_bound(const comet_control *control, int32_t tensor) {
     if (!control || tensor < 0 || tensor >= control->count)
         return (comet_control_bound_value){COMET_BOUND_RELATIVE, 0.0};
     comet_control_bound_value bound = control->tensors[tensor].bound;
-    if (control->safety.tightness < 1.0) {
-        fenv_t callers;
-        comet_fp_enter(&callers);
+    fenv_t callers;
+    comet_fp_enter(&callers);
+    if (control->safety.tightness < 1.0)
         bound.value = tightened(control, &control->tensors[tensor]);
-        comet_fp_leave(&callers);
-    }
+    bound.value = below_ceiling(control, tensor, bound.value);
+    comet_fp_leave(&callers);
     return bound;
+}
+
+void comet_control_see_rms(comet_control *control, int32_t tensor, double rms) {
+    if (control && tensor >= 0 && tensor < control->count && comet_control_is_amount(rms))
+        control->own[tensor].rms = rms;
 }

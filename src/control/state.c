@@ -15,7 +15,7 @@
 #include "base/bits.h"
 #include "control/control.h"
 
-enum { STATE_MAGIC = 0x53544d43, STATE_VERSION = 1, STATE_HEADER = 24, AT_CHECKSUM = 16 };
+enum { STATE_MAGIC = 0x53544d43, STATE_VERSION = 2, STATE_HEADER = 24, AT_CHECKSUM = 16 };
 
 typedef enum walk_mode { WALK_COUNT, WALK_WRITE, WALK_CHECK, WALK_READ } walk_mode;
 
@@ -87,6 +87,7 @@ static void walk_tensor(walker *w, comet_control_tensor_view *tensor, control_te
     walk_amount(w, &tensor->rms);
     walk_bound(w, &tensor->bound);
     walk_bound(w, &own->target);
+    walk_amount(w, &own->rms);
     walk_int32(w, &own->limit, 0, COMET_LIMIT_PLUGIN);
     walk_int32(w, &own->use, -1, (int64_t)tensor->use_count - 1);
     for (int i = 0; i < COMET_CONTROL_CURVE_POINTS; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a step saves, and how it comes back. */
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "train/step_impl.h"
@@ -50,8 +51,14 @@ static comet_status show(const comet_step *s, const comet_plan_entry *e, const c
     return s->options->watch->saved(s->options->watch->context, &saved);
 }
 
+/* What all parts of an entry come to. */
+typedef struct saved_sums {
+    size_t stored;
+    double squares, nonzero;
+} saved_sums;
+
 static comet_status save_part(comet_step *s, int entry, int part, const comet_step_content *content, float *data,
-                              size_t *stored) {
+                              saved_sums *sums) {
     const comet_plan_entry *e = &s->plan->entries[entry];
     const comet_tensor t = tensor_of(s, e, data, s->plan->options.batch / e->parts);
     comet_codec_params codec = e->form.codec;
@@ -65,8 +72,11 @@ static comet_status save_part(comet_step *s, int entry, int part, const comet_st
     item.codec = e->form.form == COMET_FORM_CODEC ? &codec : NULL;
     comet_store_info info = {.size = sizeof info};
     comet_status status = comet_store_save(s->store, &t, &item, handle_of(s, entry, part), &info);
-    if (status == COMET_OK)
-        *stored += (size_t)info.bytes.stored;
+    if (status == COMET_OK) {
+        sums->stored += (size_t)info.bytes.stored;
+        sums->squares += info.result.stats.sum_squares;
+        sums->nonzero += (double)info.result.stats.nonzero;
+    }
     if (status == COMET_OK && s->options->collect && item.codec)
         comet_collect_saved(s->options->collect, e, &t, content->grid, &info.result);
     if (status == COMET_OK && s->options->watch && item.codec)
@@ -77,17 +87,18 @@ static comet_status save_part(comet_step *s, int entry, int part, const comet_st
 comet_status comet_step_save(comet_step *s, int entry, const comet_step_content *content) {
     comet_plan_entry *e = &s->plan->entries[entry];
     const size_t values = e->raw_bytes / sizeof(float) / (size_t)e->parts;
-    size_t stored = 0;
+    saved_sums sums = {0};
     comet_status status = COMET_OK;
     for (int part = 0; part < e->parts && status == COMET_OK; part++)
-        status = save_part(s, entry, part, content, content->data + (size_t)part * values, &stored);
+        status = save_part(s, entry, part, content, content->data + (size_t)part * values, &sums);
     if (status != COMET_OK) {
         s->refused = status == COMET_ERROR_CAPACITY ? entry : -1;
         return status;
     }
-    s->stored_bytes += stored;
-    if (e->is_estimate == 1 || e->stored_bytes < stored)
-        e->stored_bytes = stored;
+    s->stored_bytes += sums.stored;
+    e->rms = sums.nonzero > 0 ? sqrt(sums.squares / sums.nonzero) : 0;
+    if (e->is_estimate == 1 || e->stored_bytes < sums.stored)
+        e->stored_bytes = sums.stored;
     if (e->is_estimate)
         e->is_estimate = 2; /* seen */
     return COMET_OK;

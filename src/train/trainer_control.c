@@ -87,6 +87,12 @@ void comet_trainer_control_bounds(comet_trainer *t) {
 void comet_trainer_control_batch(comet_trainer *t, double loss, int finite) {
     comet_mean_add(&t->loss, loss, 1);
     t->broken |= !finite;
+    for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
+        const comet_plan_entry *e = comet_plan_get_entry(t->parts.plan, i);
+        const int32_t tensor = comet_collect_find(t->parts.collect, e);
+        if (tensor >= 0)
+            comet_control_see_rms(t->control, tensor, e->rms);
+    }
 }
 
 static int are_gradients_finite(comet_trainer *t) {

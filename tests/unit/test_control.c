@@ -138,7 +138,7 @@ static void test_floor_ceiling_and_warmup(void **state) {
     observe(control, 10, 2.0, 1.0, 1e6);
     assert_near(bound_of(control), 0.1, 0.0);
     observe(control, 20, 2.0, 1.0, 1e6);
-    assert_near(bound_of(control), comet_control_round(1.2), 0.0);
+    assert_near(bound_of(control), comet_control_round(0.8), 0.0);
     assert_int_equal(list.all[0].cause, COMET_CAUSE_FIRST);
     assert_int_equal(list.all[0].limit, COMET_LIMIT_CEILING);
     assert_int_equal(list.all[0].before.kind, COMET_BOUND_RELATIVE);
@@ -150,6 +150,37 @@ static void test_floor_ceiling_and_warmup(void **state) {
     assert_int_equal(list.count, 2);
     observe(control, 50, 4.0, 1.0, 1e-9); /* but the floor has */
     assert_near(bound_of(control), comet_control_round(0.04), 0.0);
+    comet_control_free(control);
+}
+
+/* Between decisions, too; a bound below it stays as it is, and so does a fixed one. */
+static void test_the_ceiling_follows_the_rms(void **state) {
+    (void)state;
+    event_list list = {0};
+    comet_control_options o = COMET_CONTROL_OPTIONS_INIT;
+    o.loosen = 1e9, o.warmup = 0, o.ceiling = 0.5, o.fixed_bound = 8, o.fixed_kind = COMET_BOUND_ABSOLUTE;
+    o.log = collect, o.log_context = &list;
+    comet_control *control = make("comet", &o, &conv_use, 1), *fixed = make("fixed", &o, &conv_use, 1);
+    comet_control_see_rms(control, 0, 0.5); /* a relative bound needs none */
+    assert_near(bound_of(control), 0.1, 0.0);
+    observe(control, 0, 2.0, 1.0, 1e6);
+    assert_near(bound_of(control), 0.25, 0.0);
+    comet_control_see_rms(control, 0, 4.0);
+    assert_near(bound_of(control), 1.0, 0.0);
+    const double not_seen[] = {NAN, INFINITY, -1.0};
+    comet_control_see_rms(control, 0, 0.3);
+    for (int i = 0; i < 3; i++)
+        comet_control_see_rms(control, 0, not_seen[i]);
+    assert_near(bound_of(control), comet_control_round(0.15), 0.0);
+    comet_control_see_rms(control, 0, 0.0); /* not known */
+    assert_near(bound_of(control), 1.0, 0.0);
+    comet_control_see_rms(control, 1, 0.1); /* no such tensor */
+    comet_control_see_rms(control, -1, 0.1);
+    comet_control_see_rms(NULL, 0, 0.1);
+    assert_near(bound_of(control), 1.0, 0.0);
+    comet_control_see_rms(fixed, 0, 0.1);
+    assert_near(bound_of(fixed), 8.0, 0.0);
+    comet_control_free(fixed);
     comet_control_free(control);
 }
 
@@ -687,6 +718,7 @@ int main(void) {
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_tightest_use_wins_and_gradients_are_shared),
         cmocka_unit_test(test_floor_ceiling_and_warmup),
+        cmocka_unit_test(test_the_ceiling_follows_the_rms),
         cmocka_unit_test(test_tensor_of_zeros_stays_in_warmup),
         cmocka_unit_test(test_bounds_loosen_step_by_step_and_tighten_at_once),
         cmocka_unit_test(test_statistics_are_wanted_when_they_are_needed),

@@ -65,7 +65,7 @@ static void collect(void *context, const comet_control_event *event) {
 static comet_control *make(const char *name, event_list *list) {
     comet_control_options o = COMET_CONTROL_OPTIONS_INIT;
     comet_control *control;
-    o.calibration = 0.1, o.warmup = 20, o.log = collect, o.log_context = list;
+    o.calibration = 0.1, o.ceiling = 0.6, o.warmup = 20, o.log = collect, o.log_context = list;
     assert_ok(comet_control_new(comet_control_find(name), &o, tensors, TENSORS, &control));
     list->count = 0;
     return control;
@@ -175,6 +175,25 @@ static void test_a_resumed_run_decides_the_same(void **state) {
     }
 }
 
+/* The rms of the last step is part of the state. */
+static void test_a_resumed_run_has_its_ceiling(void **state) {
+    (void)state;
+    static event_list list;
+    double unused[ROWS][TENSORS];
+    size_t bytes;
+    comet_control *before = make("comet", &list), *after = make("comet", &list);
+    replay(before, 0, 6, unused);
+    const double decided = comet_control_bound(before, 0).value;
+    comet_control_see_rms(before, 0, decided);
+    assert_true(comet_control_bound(before, 0).value < decided);
+    void *image = saved(before, &bytes);
+    assert_ok(comet_control_load(after, image, bytes));
+    assert_true(comet_control_bound(after, 0).value == comet_control_bound(before, 0).value);
+    free(image);
+    comet_control_free(after);
+    comet_control_free(before);
+}
+
 static void refuse(comet_control *control, const void *image, size_t bytes) {
     size_t before_bytes, after_bytes;
     void *before = saved(control, &before_bytes);
@@ -274,9 +293,9 @@ static void test_states_of_others_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decisions_are_those_recorded), cmocka_unit_test(test_a_resumed_run_decides_the_same),
-        cmocka_unit_test(test_damaged_states_are_refused),   cmocka_unit_test(test_forged_states_are_refused),
-        cmocka_unit_test(test_states_of_others_are_refused),
+        cmocka_unit_test(test_decisions_are_those_recorded),  cmocka_unit_test(test_a_resumed_run_decides_the_same),
+        cmocka_unit_test(test_a_resumed_run_has_its_ceiling), cmocka_unit_test(test_damaged_states_are_refused),
+        cmocka_unit_test(test_forged_states_are_refused),     cmocka_unit_test(test_states_of_others_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,6 +112,28 @@ static void test_bounds(void **state) {
     comet_trainer_free(t);
 }
 
+/* Decided once, as coarse as may be; then activations shrink and grow, and no bound is above the ceiling of the step before. */
+static void test_ceiling(void **state) {
+    (void)state;
+    const comet_trainer_options o =
+        controlled("resnet8", "comet:c=1000:warmup=1:every=1:ceiling=0.5:loosen=1000:adaptive=0:window=1000");
+    comet_trainer *t = trainer_of(&o);
+    int held = 0;
+    for (uint64_t step = 0; step < 12; step++) {
+        train(t, step, 0.2);
+        comet_trainer_control_bounds(t);
+        for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
+            const comet_plan_entry *e = comet_plan_get_entry(t->parts.plan, i);
+            if (comet_collect_find(t->parts.collect, e) < 0 || e->form.codec.bound_kind != COMET_BOUND_ABSOLUTE)
+                continue;
+            assert_true(e->rms > 0 && e->form.codec.bound <= 0.5 * e->rms);
+            held += e->form.codec.bound > 0.4 * e->rms;
+        }
+    }
+    assert_true(held > 12);
+    comet_trainer_free(t);
+}
+
 static void test_efficientnet(void **state) {
     (void)state;
     comet_trainer_options o = controlled("efficientnet_b0", "comet:warmup=1:every=1");
@@ -395,19 +417,13 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_decides),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_efficientnet),
-        cmocka_unit_test(test_nothing_to_control),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_gradients_not_finite),
-        cmocka_unit_test(test_accumulated),
-        cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_rate_jump),
-        cmocka_unit_test(test_goes_on),
-        cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_texts),        cmocka_unit_test(test_decides),
+        cmocka_unit_test(test_bounds),       cmocka_unit_test(test_ceiling),
+        cmocka_unit_test(test_efficientnet), cmocka_unit_test(test_nothing_to_control),
+        cmocka_unit_test(test_not_finite),   cmocka_unit_test(test_gradients_not_finite),
+        cmocka_unit_test(test_accumulated),  cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_rate_jump),    cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_budget),       cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
