@@ -39,7 +39,7 @@ compare() { # NAME VARIANTS SEEDS; one thread each, so that two can run side by 
         --report "$out/$1.html" --quiet >"$out/$1.json"
 }
 
-calibration() { compare cifar-c comet:c=0.1,comet:c=0.3,comet:c=3 3; }
+calibration() { compare cifar-c comet:c=0.1:ceiling=0.6,comet:c=0.3:ceiling=0.6,comet:ceiling=0.6 5; }
 accuracy() { compare cifar-comet none,comet,eb:0.3 5; }
 others() { compare cifar-others acgc,budget,dct,group:4,group:2,pool:2 2; }
 
