@@ -6,12 +6,12 @@
 #   COMET    the command        DOGS     a folder of images with train/ and test/ (figures: 28 breeds of Stanford Dogs)
 #   OUT      where results go   CIFAR    the folder of CIFAR-10's binary files
 #   WEIGHTS  a folder with MODEL.safetensors of resnet18, resnet50 and vgg16 trained on DOGS (bench/pretrain.py)
-#   PART     early, late, calibration, accuracy, others, jump, cost; all of them if none is named
+#   PART     early, late, calibration, accuracy, others, cost; all of them if none is named
 set -euo pipefail
 [ $# -ge 5 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 comet=$1 out=$2 dogs=folder:$3 cifar=cifar10:$4 weights=$5
 shift 5
-[ $# -gt 0 ] || set -- early late calibration accuracy others jump cost
+[ $# -gt 0 ] || set -- early late calibration accuracy others cost
 mkdir -p "$out"
 
 # Predicted and measured errors of gradients, for each use of each tensor.
@@ -42,18 +42,6 @@ compare() { # NAME VARIANTS SEEDS; one thread each, so that two can run side by 
 calibration() { compare cifar-c comet:c=0.1:ceiling=0.6,comet:c=0.3:ceiling=0.6,comet:ceiling=0.6 5; }
 accuracy() { compare cifar-comet none,comet,eb:0.3 5; }
 others() { compare cifar-others acgc,budget,dct,group:4,group:2,pool:2 2; }
-
-# A rate that is far too high for three steps, then as before. (tests/unit/test_train_control.c also has batches that are not finite.)
-jump() {
-    for codec in none eb; do
-        rm -rf "$out/jump"
-        for until in "300 0.05" "303 10" "900 0.05"; do
-            "$comet" train --model resnet8 --data "$cifar" --codec $codec --schedule constant --steps ${until% *} --lr ${until#* } --eval-every 0 \
-                --eval-images 2000 --checkpoint "$out/jump" --resume --json-log "$out/jump-$codec.jsonl" --quiet
-        done
-        rm -rf "$out/jump"
-    done
-}
 
 # What collecting takes: steps on which it is done (every 20th) beside the others. On a machine with nothing else to do.
 cost() {

@@ -87,24 +87,6 @@ def accuracies():
                                           "against `none`", "stored MiB a step", "times fewer"), rows)
 
 
-def jumps():
-    rows = []
-    for codec in ("none", "eb"):
-        path = os.path.join(FOLDER, f"jump-{codec}.jsonl")
-        if not os.path.exists(path):
-            continue
-        with open(path) as file:
-            events = [json.loads(line) for line in file]
-        loss = {e["step"]: e["loss"] for e in events if e["event"] == "step"}
-        mean = lambda first, last: f"{statistics.mean(loss[i] for i in range(first, last + 1)):.2f}"
-        reasons = [e["reason"] for e in events if e["event"] == "control" and e["layer"] == "*"]
-        end = [e for e in events if e["event"] == "end"][-1]
-        rows.append((codec, mean(281, 300), f"{max(loss[i] for i in range(301, 321)):.2f}", mean(401, 420), mean(881, 900), end["skipped"],
-                     f"{end['accuracy']:.1f}", ", ".join(f"{reasons.count(r)} {r}" for r in dict.fromkeys(reasons))))
-    table("A rate of 10 for three steps", ("codec", "loss before", "most in 20 steps", "100 steps later", "600 steps later", "skipped", "accuracy %",
-                                           "decisions for all bounds"), rows)
-
-
 def costs():
     rows = []
     for path in sorted(glob.glob(os.path.join(FOLDER, "cost-*.jsonl"))):
@@ -118,5 +100,4 @@ def costs():
 
 predictions()
 accuracies()
-jumps()
 costs()

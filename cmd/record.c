@@ -105,7 +105,7 @@ static void take_layers(record *r, const comet_trainer *trainer) {
         snprintf(layers[i].name, sizeof layers[i].name, "%s", entry->name);
         comet_form_format(entry, layers[i].form);
         layers[i].raw = (double)entry->raw_bytes;
-        layers[i].stored = (double)entry->stored_bytes;
+        layers[i].stored = (double)(entry->last_bytes ? entry->last_bytes : entry->stored_bytes);
     }
     r->layers = layers;
     r->figures.layer_count = (size_t)count;

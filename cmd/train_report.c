@@ -135,7 +135,7 @@ static void put_layers(report *r, const record *run) {
                  layers[i].stored > 0 ? layers[i].raw / layers[i].stored : 1.0);
         bars[i] = (report_bar){layers[i].name, layers[i].raw / 1048576, layers[i].stored / 1048576, labels[i]};
     }
-    snprintf(title, sizeof title, "Saved by each layer, raw and stored: %s", run->figures.name);
+    snprintf(title, sizeof title, "Saved by each layer in the last step, raw and stored: %s", run->figures.name);
     if (count > 0)
         report_bars(r, title, "MiB", bars, count);
     free(labels);

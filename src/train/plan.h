@@ -46,7 +46,8 @@ typedef struct comet_plan_entry {
     comet_shape shape; /* of a sample */
     size_t raw_bytes;
     size_t stored_bytes;  /* what it takes: exact if it is kept, else an estimate, then the most seen */
-    double rms;           /* of its non-zeros when it was last saved by a codec that says; 0: unknown */
+    size_t last_bytes;    /* what it took when it was last saved in the store; 0: never */
+    double rms;           /* of its non-zeros then, by a codec that says; 0: unknown */
     int is_estimate;      /* of stored_bytes. 0: exact, 1: a guess, 2: the most that steps have shown */
     size_t worst_bytes;   /* CODEC: the most that its stream can take */
     size_t scratch_bytes; /* CODEC: what saving or loading takes beside the stream: the codec's workspace */

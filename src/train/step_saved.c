@@ -96,6 +96,7 @@ comet_status comet_step_save(comet_step *s, int entry, const comet_step_content 
         return status;
     }
     s->stored_bytes += sums.stored;
+    e->last_bytes = sums.stored;
     e->rms = sums.nonzero > 0 ? sqrt(sums.squares / sums.nonzero) : 0;
     if (e->is_estimate == 1 || e->stored_bytes < sums.stored)
         e->stored_bytes = sums.stored;
