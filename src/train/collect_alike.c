@@ -8,7 +8,7 @@
 #include "train/collect_impl.h"
 #include "train/cpu/alike.h"
 
-enum { REACH = COMET_ALIKE_REACH, VALUES = 4096, LEAST_PLACES = 8, MOST_PLACES = 256 };
+enum { REACH = COMET_ALIKE_REACH, VALUES = 4096, LEAST_PLACES = 8, MOST_PLACES = 128 };
 
 /* Half of all offsets: the other half is the same the other way round. */
 typedef struct offset {

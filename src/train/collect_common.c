@@ -10,7 +10,7 @@
 
 #include "train/collect_impl.h"
 
-enum { POSITIONS = 128, IMAGES = 32 };
+enum { POSITIONS = 512, IMAGES = 32 };
 
 /* A convolution, or a linear layer as one. */
 typedef struct layer {

@@ -17,7 +17,7 @@ typedef struct comet_collect_use {
     int parameter; /* that gradient */
 } comet_collect_use;
 
-enum { COMET_COLLECT_MOST_USES = 16, COMET_COLLECT_SAMPLES = 16, COMET_COLLECT_OUTPUTS = 16 };
+enum { COMET_COLLECT_MOST_USES = 16, COMET_COLLECT_SAMPLES = 32, COMET_COLLECT_OUTPUTS = 16 };
 
 /*
  * How alike two values of a map are at offsets of up to so many pixels, down and to both sides: the mean of their product over that of their
