@@ -47,8 +47,8 @@ ten_classes() {
     done
 }
 
-# Each network on photographs, compressed and not: does the loss fall alike? The first epochs, on small images. From first values VGG-16's loss does
-# not move for a thousand steps: it is tuned to ten classes, from weights for all.
+# Each network on photographs, compressed and not: does the loss fall alike? The first epochs, on small images. From first values VGG-16's loss
+# hardly moves in that time: it is tuned to ten classes, from weights for all.
 models() {
     ten_classes
     for model in alexnet resnet18 efficientnet_b0 resnet50 vgg16; do
