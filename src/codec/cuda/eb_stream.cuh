@@ -5,6 +5,7 @@
 
 #include "codec/cuda/eb_args.cuh"
 #include "codec/cuda/tile_decode.cuh"
+#include "codec/cuda/tile_exact.cuh"
 
 struct StreamView {
     const u8 *table, *payload;
