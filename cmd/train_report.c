@@ -127,7 +127,7 @@ static void put_layers(report *r, const record *run) {
     size_t most = run->figures.layer_count;
     record_layer *layers = calloc(most + 1, sizeof *layers);
     report_bar *bars = calloc(most + 1, sizeof *bars);
-    char(*labels)[64] = calloc(most + 1, sizeof *labels), title[RECORD_NAME + 48], raw[24], stored[24];
+    char(*labels)[64] = calloc(most + 1, sizeof *labels), title[RECORD_NAME + 64], raw[24], stored[24];
     size_t count = layers && bars && labels ? merge_layers(run, layers) : 0;
     for (size_t i = 0; i < count; i++) {
         snprintf(labels[i], sizeof labels[i], "%s -> %s, %.1f x", text_size((uint64_t)layers[i].raw, raw, sizeof raw),
