@@ -10,7 +10,7 @@ import os
 import statistics
 import sys
 
-from svg import INK, OURS, PEER, Svg
+from svg import GRID, INK, OURS, PEER, Svg
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 420, 60, 30, 54, 50
@@ -47,7 +47,7 @@ def axes(variants):
 
 def draw_frame(svg, x, y, low, high, bottom, top):
     for tick in range(bottom, top + 1):
-        svg.line(LEFT, y(tick), WIDTH - RIGHT, y(tick), INK if tick == 0 else "#d8dee4")
+        svg.line(LEFT, y(tick), WIDTH - RIGHT, y(tick), INK if tick == 0 else GRID)
         svg.text(LEFT - 8, y(tick) + 4, f"{tick:+d}" if tick else "0", anchor="end", size=12)
     tick = low
     while tick <= high:

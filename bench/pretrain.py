@@ -4,8 +4,8 @@
 
 usage: pretrain.py MODEL FOLDER IMAGE EPOCHS sgd|adamw RATE OUT.safetensors     FOLDER: with train/ and test/; batches of 64
 
-For figures of networks that have learnt something, which takes hours on a CPU. Images, augmentation, schedule (one-cycle) and weight decay are as
-`comet train` has them for folders. Weights are written as bf16, which `comet` reads. Prints a line of JSON for each tenth of the run.
+For figures of networks that have learnt something, which takes hours on a CPU. Crops and flips, the one-cycle schedule (of the rate alone) and weight
+decay are much as `comet train` has them for folders. Weights are written as bf16, which `comet` reads. Prints a line of JSON for each tenth of the run.
 """
 import json
 import os

@@ -11,10 +11,11 @@ import os
 import statistics
 import sys
 
+from tables import interval, table
+
 FOLDER = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
 MIB = 2.0 ** 20
 EVERY = 20  # updates from one observation to the next
-T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}  # Student's t by degrees of freedom
 
 
 def files(pattern):
@@ -22,13 +23,6 @@ def files(pattern):
         if os.path.exists(path) and os.path.getsize(path):
             with open(path) as file:
                 yield os.path.basename(path)[:-5], json.load(file)
-
-
-def table(title, columns, rows):
-    if rows:
-        print(f"\n{title}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-        for row in rows:
-            print(f"| {' | '.join(str(cell) for cell in row)} |")
 
 
 def part(values, share):
@@ -54,14 +48,6 @@ def predictions():
                                  f"{statistics.median(ratios):.2f}", f"{part(ratios, 0.1):.2f}-{part(ratios, 0.9):.2f}",
                                  f"{statistics.median(joint):.2f}"))
     table("Predicted over measured sigma", ("network", "bound", "in rms", "use", "tensors", "median", "10-90 %", "joint, median"), rows)
-
-
-def interval(differences, digits):
-    if len(differences) < 2:
-        return f"{differences[0]:+.{digits}f}" if differences else ""
-    mean = statistics.mean(differences)
-    half = T95[len(differences) - 1] * statistics.stdev(differences) / math.sqrt(len(differences))
-    return f"{mean:+.{digits}f} ({mean - half:+.{digits}f} to {mean + half:+.{digits}f})"
 
 
 def end_loss(run):

@@ -6,10 +6,11 @@ Parts that were not measured are left out.
 """
 import glob
 import json
-import math
 import os
 import statistics
 import sys
+
+from tables import interval, table
 
 FOLDER = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
 MIB = 2.0 ** 20
@@ -21,13 +22,6 @@ def load(name):
         return None
     with open(path) as file:
         return [json.loads(line) for line in file] if name.endswith(".jsonl") else json.load(file)
-
-
-def table(title, columns, rows):
-    if rows:
-        print(f"\n{title}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-        for row in rows:
-            print(f"| {' | '.join(str(cell) for cell in row)} |")
 
 
 def mib(value):
@@ -87,9 +81,6 @@ def models():
     table("On photographs, 64 px, batch 32: means over the first and last eighth", ("model", "variant", "steps", "first loss", "last loss", "saved MiB", "peak less static MiB", "ms a step"), rows)
 
 
-STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
-
-
 def accuracy():
     first, others, rows = load("accuracy.json"), load("others.json"), []
     if not first:
@@ -99,10 +90,8 @@ def accuracy():
     for name in dict.fromkeys(v["name"] for v in runs):
         mine = [v for v in runs if v["name"] == name]
         differences = [v["accuracy"] - none[v["seed"]]["accuracy"] for v in mine]
-        n = len(differences)
-        half = STUDENT[n] * statistics.stdev(differences) / math.sqrt(n) if n > 1 else math.inf
-        rows.append((name, n, f"{statistics.mean(v['accuracy'] for v in mine):.2f}",
-                     "" if name == "none" else f"{statistics.mean(differences):+.2f} ({statistics.mean(differences) - half:+.2f} to {statistics.mean(differences) + half:+.2f})",
+        rows.append((name, len(mine), f"{statistics.mean(v['accuracy'] for v in mine):.2f}",
+                     "" if name == "none" else interval(differences, 2),
                      mib(statistics.mean(v["saved_stored_bytes"] for v in mine)),
                      f"{none[1]['saved_stored_bytes'] / statistics.mean(v['saved_stored_bytes'] for v in mine):.1f}",
                      mib(statistics.mean(v["measured_peak_bytes"] for v in mine))))
