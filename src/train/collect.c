@@ -43,9 +43,8 @@ static void lay_out(comet_collect *c, const comet_plan *p, layout *l) {
     c->scratch = place(l, 1, comet_statistics_bytes(c->most_channels, comet_collect_arrays(c)));
     c->channels = place(l, (size_t)comet_collect_arrays(c) * channels, sizeof *c->channels);
     c->inverse = place(l, 3 * channels, sizeof *c->inverse);
-    c->places = place(l, 4 * channels, sizeof *c->places);
-    c->inputs =
-        place(l, (size_t)c->most_inputs * (COMET_COLLECT_SAMPLES + COMET_COLLECT_OUTPUTS + 1), sizeof *c->inputs);
+    c->places = place(l, 4 * channels * COMET_ALIKE_BLOCKS, sizeof *c->places);
+    c->inputs = place(l, (size_t)c->most_inputs * COMET_COLLECT_COMMON, sizeof *c->inputs);
 }
 
 /* Of what is summed by channel: the inputs of layers, and of norms, activations and channel scales, whose outputs have as many. */

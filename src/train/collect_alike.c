@@ -2,13 +2,16 @@
 /*
  * Errors of neighbours that are alike, and gradients that are: then what is added up over a map does not average out as independent errors do
  * (docs/theory.md, 5). Seen at a few places of a map, all channels there, for offsets of up to REACH pixels: of errors when a tensor is saved, of gradients in backward.
+ * Threads share the offsets: each offset's sum is the same however many there are.
  */
 #include <string.h>
 
 #include "train/collect_impl.h"
 #include "train/cpu/alike.h"
+#include "train/cpu/loop.h"
 
 enum { REACH = COMET_ALIKE_REACH, VALUES = 4096, LEAST_PLACES = 8, MOST_PLACES = 128 };
+enum { GRAIN = (COMET_ALIKE_OFFSETS + COMET_ALIKE_BLOCKS - 1) / COMET_ALIKE_BLOCKS };
 
 /* Half of all offsets: the other half is the same the other way round. */
 typedef struct offset {
@@ -68,23 +71,38 @@ static void weigh(const stored *s, float *on) {
         on[c] *= s->how.gamma[c] * s->how.gamma[c];
 }
 
-static void see_errors(comet_collect *c, const stored *s, const maps *m, comet_collect_alike *plain,
-                       comet_collect_alike *masked) {
-    float *a = c->places, *weight = a + s->channels, *b = weight + s->channels, *on = b + s->channels;
-    comet_alike_errors_sums sums[COMET_ALIKE_OFFSETS];
-    memset(sums, 0, sizeof sums);
-    for (int i = 0; i < places_of(m); i++) {
-        const int64_t place = place_at(m, i);
+typedef struct errors_work {
+    const stored *s;
+    const maps *m;
+    float *places; /* four arrays of channels for each block of offsets */
+    comet_alike_errors_sums *sums;
+} errors_work;
+
+static void errors_range(const void *context, int64_t first, int64_t end) {
+    const errors_work *w = context;
+    const stored *s = w->s;
+    float *a = w->places + first / GRAIN * 4 * s->channels;
+    float *weight = a + s->channels, *b = weight + s->channels, *on = b + s->channels;
+    for (int i = 0; i < places_of(w->m); i++) {
+        const int64_t place = place_at(w->m, i);
         read_place(s, place, a, weight);
         weigh(s, weight);
-        for (int k = 0; k < COMET_ALIKE_OFFSETS; k++) {
-            const int64_t other = moved(m, place, offset_at(k));
+        for (int k = (int)first; k < (int)end; k++) {
+            const int64_t other = moved(w->m, place, offset_at(k));
             if (other < 0)
                 continue;
             read_place(s, other, b, on);
-            comet_alike_errors(a, b, weight, on, s->channels, &sums[k]);
+            comet_alike_errors(a, b, weight, on, s->channels, &w->sums[k]);
         }
     }
+}
+
+static void see_errors(comet_collect *c, const stored *s, const maps *m, comet_collect_alike *plain,
+                       comet_collect_alike *masked) {
+    comet_alike_errors_sums sums[COMET_ALIKE_OFFSETS];
+    const errors_work work = {s, m, c->places, sums};
+    memset(sums, 0, sizeof sums);
+    comet_loop(c->threads, COMET_ALIKE_OFFSETS, GRAIN, errors_range, &work);
     for (int k = 0; k < COMET_ALIKE_OFFSETS; k++) {
         plain->part[k] = sums[k].pairs > 0 ? sums[k].plain / sums[k].pairs : 0;
         masked->part[k] = sums[k].weights > 0 ? sums[k].masked / sums[k].weights : 0;
@@ -108,21 +126,34 @@ void comet_collect_see_errors(comet_collect *c, comet_collect_tensor *t, const c
 
 /* ---- gradients ---- */
 
-void comet_collect_see_gradient(comet_collect *c, const comet_collect_gradient *g, comet_collect_alike *found) {
-    const maps m = {g->images, g->channels, g->height, g->width};
-    double sums[COMET_ALIKE_OFFSETS] = {0};
-    float *a = c->places, *b = a + g->channels;
-    for (int i = 0; i < places_of(&m); i++) {
-        const int64_t place = place_at(&m, i);
+typedef struct gradient_work {
+    const comet_collect_gradient *g;
+    maps m;
+    float *places; /* two arrays of channels for each block of offsets */
+    double *sums;
+} gradient_work;
+
+static void gradient_range(const void *context, int64_t first, int64_t end) {
+    const gradient_work *w = context;
+    const comet_collect_gradient *g = w->g;
+    float *a = w->places + first / GRAIN * 2 * g->channels, *b = a + g->channels;
+    for (int i = 0; i < places_of(&w->m); i++) {
+        const int64_t place = place_at(&w->m, i);
         g->read(g, place, a);
-        for (int k = 0; k < COMET_ALIKE_OFFSETS; k++) {
-            const int64_t other = moved(&m, place, offset_at(k));
+        for (int k = (int)first; k < (int)end; k++) {
+            const int64_t other = moved(&w->m, place, offset_at(k));
             if (other < 0)
                 continue;
             g->read(g, other, b);
-            sums[k] += comet_statistics_dot(a, b, g->channels);
+            w->sums[k] += comet_statistics_dot(a, b, g->channels);
         }
     }
+}
+
+void comet_collect_see_gradient(comet_collect *c, const comet_collect_gradient *g, comet_collect_alike *found) {
+    double sums[COMET_ALIKE_OFFSETS] = {0};
+    const gradient_work work = {g, {g->images, g->channels, g->height, g->width}, c->places, sums};
+    comet_loop(c->threads, COMET_ALIKE_OFFSETS, GRAIN, gradient_range, &work);
     for (int k = 0; k < COMET_ALIKE_OFFSETS; k++)
         found->part[k] = sums[0] > 0 ? sums[k] / sums[0] : k == 0;
 }

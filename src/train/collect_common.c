@@ -9,8 +9,10 @@
 #include <string.h>
 
 #include "train/collect_impl.h"
+#include "train/cpu/loop.h"
 
-enum { POSITIONS = 512, IMAGES = 32 };
+enum { POSITIONS = 512, IMAGES = 32, MOST_EACH = 32 };
+enum { BLOCK = COMET_COLLECT_BLOCK, TOGETHER = COMET_COLLECT_TOGETHER };
 
 /* A convolution, or a linear layer as one. */
 typedef struct layer {
@@ -71,8 +73,6 @@ double comet_collect_inside(const comet_op_call *call) {
 typedef struct sample {
     int images, each; /* positions of an image */
     int64_t place[POSITIONS];
-    float *inputs; /* at the places of one image */
-    float *sums;   /* for each output: over all of them, then over those of one image */
 } sample;
 
 static uint64_t scramble(uint64_t x) { /* splitmix64 */
@@ -93,7 +93,7 @@ static int is_drawn(const int64_t *list, int count, int64_t place) {
 static void draw(sample *s, const layer *l) {
     const int64_t positions = (int64_t)l->out.height * l->out.width;
     s->images = l->batch < IMAGES ? l->batch : IMAGES;
-    const int most = COMET_COLLECT_SAMPLES < POSITIONS / s->images ? COMET_COLLECT_SAMPLES : POSITIONS / s->images;
+    const int most = MOST_EACH < POSITIONS / s->images ? MOST_EACH : POSITIONS / s->images;
     s->each = positions < most ? (int)positions : most;
     for (int image = 0; image < s->images; image++) {
         int64_t *list = s->place + image * s->each;
@@ -105,28 +105,50 @@ static void draw(sample *s, const layer *l) {
     }
 }
 
-/* ---- their inputs ---- */
+/* ---- their inputs: tap by tap, all channels of a group together ---- */
 
-/* One tap at one place, without its mean. */
-static void read_tap(const layer *l, int64_t image, int64_t place, int group, int tap, float *to) {
-    const int channels = l->in.channels / l->groups, taps = l->kernel[0] * l->kernel[1];
-    const int r = tap / l->kernel[1], t = tap % l->kernel[1];
+/* One tap at one place, without its mean, which is `part` of the sum. */
+static void read_tap(const layer *l, const float *pixel, const double *sums, double part, float *to) {
+    const int channels = l->in.channels / l->groups;
+    for (int c = 0; c < channels; c++)
+        to[c] = (float)((pixel ? (double)pixel[c] : 0) - sums[c] * part);
+}
+
+/* Where a tap reads; NULL: in the padding. */
+static const float *tap_at(const layer *l, int64_t image, int64_t place, int r, int t) {
     const int64_t y = place / l->out.width * l->stride + r - l->padding[0],
                   x = place % l->out.width * l->stride + t - l->padding[1];
     const int is_inside = y >= 0 && y < l->in.height && x >= 0 && x < l->in.width;
-    const double pixels = (double)l->in.height * l->in.width * l->batch;
-    const double part = inside(l, 0, r) * inside(l, 1, t) / pixels;
-    const double *sums = l->sums + group * channels;
-    const float *pixel = is_inside ? l->x + ((image * l->in.height + y) * l->in.width + x) * l->in.channels : NULL;
-    for (int c = 0; c < channels; c++)
-        to[c * taps + tap] = (float)((pixel ? (double)pixel[group * channels + c] : 0) - sums[c] * part);
+    return is_inside ? l->x + ((image * l->in.height + y) * l->in.width + x) * l->in.channels : NULL;
 }
 
-static void read_inputs(const layer *l, const sample *s, int image, int group) {
-    const int64_t from = (int64_t)image * l->batch / s->images;
-    for (int p = 0; p < s->each; p++)
-        for (int tap = 0; tap < l->kernel[0] * l->kernel[1]; tap++)
-            read_tap(l, from, s->place[image * s->each + p], group, tap, s->inputs + (int64_t)p * l->fan_in);
+/* At `count` places of an image; and the squares of each place. */
+static void read_inputs(const layer *l, int64_t image, const int64_t *place, int count, int group, float *inputs,
+                        double *squares) {
+    const int channels = l->in.channels / l->groups, taps = l->kernel[0] * l->kernel[1], from = group * channels;
+    const double pixels = (double)l->in.height * l->in.width * l->batch;
+    for (int tap = 0; tap < taps; tap++) {
+        const int r = tap / l->kernel[1], t = tap % l->kernel[1];
+        const double part = inside(l, 0, r) * inside(l, 1, t) / pixels;
+        for (int p = 0; p < count; p++) {
+            const float *pixel = tap_at(l, image, place[p], r, t);
+            read_tap(l, pixel ? pixel + from : NULL, l->sums + from, part,
+                     inputs + (int64_t)p * l->fan_in + (int64_t)tap * channels);
+        }
+    }
+    for (int p = 0; p < count; p++) {
+        const float *at = inputs + (int64_t)p * l->fan_in;
+        squares[p] = comet_statistics_dot(at, at, l->fan_in);
+    }
+}
+
+/* An output's weights, in the order of the inputs. */
+static void read_weights(const layer *l, int output, float *to) {
+    const int channels = l->in.channels / l->groups, taps = l->kernel[0] * l->kernel[1];
+    const float *from = l->weights + (int64_t)output * l->fan_in;
+    for (int tap = 0; tap < taps; tap++)
+        for (int c = 0; c < channels; c++)
+            to[tap * channels + c] = from[c * taps + tap];
 }
 
 /* ---- what follows ---- */
@@ -141,24 +163,68 @@ static double squares_of(const float *x, int64_t count) {
     return comet_statistics_dot(x, x, count);
 }
 
-/* Outputs of a group, one image after the other. */
-static void see_group(const layer *l, const sample *s, const int *which, int count, output *found) {
-    const int64_t n = l->fan_in;
-    float *now = s->sums + count * n;
-    memset(s->sums, 0, (size_t)(count * n) * sizeof *s->sums);
-    for (int image = 0; image < s->images; image++) {
-        read_inputs(l, s, image, which[0] / (l->out.channels / l->groups));
-        for (int i = 0; i < count; i++) {
-            float *all = s->sums + i * n;
-            memset(now, 0, (size_t)n * sizeof *now);
-            comet_statistics_correlate(s->inputs, s->each, n, l->weights + which[i] * n, now, &found[i].with_itself);
-            found[i].in_images += squares_of(now, n);
-            for (int64_t k = 0; k < n; k++)
-                all[k] += now[k];
-        }
+/* Some outputs of a group. */
+typedef struct outputs {
+    int group, count;
+    float *inputs, *weights;
+    float *all, *now; /* of each output: sums of u x over all images, over one */
+    output *found;
+} outputs;
+
+static void see_image(const layer *l, const sample *s, int image, const outputs *o) {
+    const int64_t n = l->fan_in, from = (int64_t)image * l->batch / s->images;
+    double squares[TOGETHER];
+    memset(o->now, 0, (size_t)(o->count * n) * sizeof *o->now);
+    for (int first = 0; first < s->each; first += TOGETHER) {
+        const int count = s->each - first < TOGETHER ? s->each - first : TOGETHER;
+        read_inputs(l, from, s->place + image * s->each + first, count, o->group, o->inputs, squares);
+        for (int i = 0; i < o->count; i++)
+            comet_statistics_correlate(o->inputs, squares, count, n, o->weights + i * n, o->now + i * n,
+                                       &o->found[i].with_itself);
     }
+    for (int i = 0; i < o->count; i++)
+        o->found[i].in_images += squares_of(o->now + i * n, n);
+    for (int64_t k = 0; k < o->count * n; k++)
+        o->all[k] += o->now[k];
+}
+
+static void see_outputs(const layer *l, const sample *s, const int *which, int count, float *memory, output *found) {
+    const int64_t n = l->fan_in;
+    const outputs o = {.group = which[0] / (l->out.channels / l->groups),
+                       .count = count,
+                       .inputs = memory,
+                       .weights = memory + TOGETHER * n,
+                       .all = memory + (TOGETHER + BLOCK) * n,
+                       .now = memory + (TOGETHER + 2 * BLOCK) * n,
+                       .found = found};
     for (int i = 0; i < count; i++)
-        found[i].in_all = squares_of(s->sums + i * n, n);
+        read_weights(l, which[i], o.weights + i * n);
+    memset(o.all, 0, (size_t)(count * n) * sizeof *o.all);
+    for (int image = 0; image < s->images; image++)
+        see_image(l, s, image, &o);
+    for (int i = 0; i < count; i++)
+        found[i].in_all = squares_of(o.all + i * n, n);
+}
+
+/* Threads share the outputs, by blocks. */
+typedef struct outputs_work {
+    const layer *l;
+    const sample *s;
+    const int *which;
+    float *memory;
+    output *found;
+} outputs_work;
+
+static void outputs_range(const void *context, int64_t first, int64_t end) {
+    const outputs_work *w = context;
+    const int in_group = w->l->out.channels / w->l->groups;
+    float *memory = w->memory + first / BLOCK * COMET_COLLECT_ARRAYS * w->l->fan_in;
+    for (int i = (int)first, stop; i < (int)end; i = stop) {
+        for (stop = i + 1; stop < (int)end && stop - i < BLOCK; stop++)
+            if (w->which[stop] / in_group != w->which[i] / in_group)
+                break;
+        see_outputs(w->l, w->s, w->which + i, stop - i, memory, w->found + i);
+    }
 }
 
 /* From the sample to the batch: as many pairs of each kind as there are. */
@@ -173,20 +239,16 @@ static double whole(const layer *l, const sample *s, const output *o) {
 
 double comet_collect_common(comet_collect *c, const comet_op_call *call, const double *sums) {
     const layer l = layer_of(call, sums);
-    const int count = l.out.channels < COMET_COLLECT_OUTPUTS ? l.out.channels : COMET_COLLECT_OUTPUTS,
-              in_group = l.out.channels / l.groups;
+    const int count = l.out.channels < COMET_COLLECT_OUTPUTS ? l.out.channels : COMET_COLLECT_OUTPUTS;
     int which[COMET_COLLECT_OUTPUTS];
     output found[COMET_COLLECT_OUTPUTS] = {{{0, 0}, 0, 0}};
     double all = 0, own = 0, weights = 0;
-    sample s = {.inputs = c->inputs, .sums = c->inputs + COMET_COLLECT_SAMPLES * c->most_inputs};
+    sample s;
     draw(&s, &l);
     for (int i = 0; i < count; i++)
         which[i] = (int)((int64_t)i * l.out.channels / count);
-    for (int first = 0, end; first < count; first = end) {
-        for (end = first + 1; end < count && which[end] / in_group == which[first] / in_group; end++)
-            continue;
-        see_group(&l, &s, which + first, end - first, found + first);
-    }
+    const outputs_work work = {&l, &s, which, c->inputs, found};
+    comet_loop(c->threads, count, BLOCK, outputs_range, &work);
     /* A channel counts as the norm multiplies it: by 1 / variance. */
     const double scale = (double)l.batch * l.out.height * l.out.width / (s.images * s.each);
     for (int i = 0; i < count; i++) {

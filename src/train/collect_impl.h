@@ -17,7 +17,16 @@ typedef struct comet_collect_use {
     int parameter; /* that gradient */
 } comet_collect_use;
 
-enum { COMET_COLLECT_MOST_USES = 16, COMET_COLLECT_SAMPLES = 32, COMET_COLLECT_OUTPUTS = 16 };
+enum { COMET_COLLECT_MOST_USES = 16 };
+
+/* Correlations of inputs and outputs, in blocks of outputs: inputs at some positions, then weights and two sums of each output. */
+enum {
+    COMET_COLLECT_OUTPUTS = 16,
+    COMET_COLLECT_BLOCK = 4,
+    COMET_COLLECT_TOGETHER = 8,
+    COMET_COLLECT_ARRAYS = COMET_COLLECT_TOGETHER + 3 * COMET_COLLECT_BLOCK,
+    COMET_COLLECT_COMMON = COMET_COLLECT_OUTPUTS / COMET_COLLECT_BLOCK * COMET_COLLECT_ARRAYS
+};
 
 /*
  * How alike two values of a map are at offsets of up to so many pixels, down and to both sides: the mean of their product over that of their
@@ -25,6 +34,7 @@ enum { COMET_COLLECT_MOST_USES = 16, COMET_COLLECT_SAMPLES = 32, COMET_COLLECT_O
  */
 enum {
     COMET_ALIKE_REACH = 6,
+    COMET_ALIKE_BLOCKS = 8, /* of offsets, for threads */
     COMET_ALIKE_OFFSETS = COMET_ALIKE_REACH + 1 + COMET_ALIKE_REACH * (2 * COMET_ALIKE_REACH + 1)
 };
 typedef struct comet_collect_alike {
@@ -106,9 +116,8 @@ struct comet_collect {
     comet_collect_node *nodes;   /* by node */
     double *scratch, *channels;  /* of comet_statistics_bytes; as many arrays of the most channels */
     float *inverse;              /* and one of floats */
-    float *
-        inputs; /* at COMET_COLLECT_SAMPLES positions, of the layer with most of them; sums of as many for outputs, and one more */
-    float *places; /* four times the channels */
+    float *inputs;               /* COMET_COLLECT_COMMON arrays, as long as a layer has inputs at most */
+    float *places;               /* four times the channels for each of COMET_ALIKE_BLOCKS */
     int64_t most_channels, most_inputs;
     uint64_t read_bytes;
 };

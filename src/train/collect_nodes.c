@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "train/collect_impl.h"
-#include "train/cpu/bits.h"
 
 /* The rows and channels of a value, for the whole batch. */
 typedef struct rows {
@@ -68,17 +67,8 @@ static comet_norm_rows norm_rows(const comet_collect *c, const comet_op_call *ca
                              .greatest = c->acgc};
 }
 
-/* The gradient behind the ReLU. */
 static void read_norm(const comet_collect_gradient *g, int64_t place, float *values) {
-    const comet_norm_rows *n = g->context;
-    const float *x = n->x + place * g->channels, *dy = n->dy + place * g->channels;
-    memcpy(values, dy, (size_t)g->channels * sizeof *values);
-    for (int64_t c = 0; c < g->channels && n->relu && n->mask; c++)
-        values[c] = comet_bit(n->mask, place * g->channels + c) ? dy[c] : 0;
-    for (int64_t c = 0; c < g->channels && n->relu && !n->mask; c++) {
-        const float u = n->scale ? n->scale[c] * x[c] + n->shift[c] : x[c];
-        values[c] = n->gamma[c] * u + n->beta[c] > 0 ? dy[c] : 0;
-    }
+    comet_statistics_norm_gradient(g->context, place, g->channels, values);
 }
 
 /* Of the first rows, which are whole images. */

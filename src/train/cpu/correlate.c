@@ -30,15 +30,14 @@ double comet_statistics_dot(const float *a, const float *b, int64_t count) {
     return sum;
 }
 
-void comet_statistics_correlate(const float *x, int positions, int64_t inputs, const float *weights, float *sums,
-                                comet_correlation *found) {
+void comet_statistics_correlate(const float *x, const double *squares, int positions, int64_t inputs,
+                                const float *weights, float *sums, comet_correlation *found) {
     for (int p = 0; p < positions; p++) {
         const float *at = x + p * inputs;
-        double u, squares;
+        double u;
         dot(weights, at, inputs, &u);
-        dot(at, at, inputs, &squares);
         found->squares += u * u;
-        found->own += u * u * squares;
+        found->own += u * u * squares[p];
         add_scaled(at, (float)u, inputs, sums);
     }
 }

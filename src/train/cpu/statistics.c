@@ -205,6 +205,41 @@ void comet_statistics_norm(comet_threads *threads, const comet_norm_rows *n, int
     reduce(threads, &r, usual ? usual_norm_range : norm_range, n->greatest ? 2 : 0);
 }
 
+COMET_CLONES(read_masked,
+             (const float *dy, const unsigned char *mask, int64_t first, int64_t channels, float *restrict g),
+             (dy, mask, first, channels, g)) {
+    for (int64_t c = 0; c < channels; c++)
+        g[c] = comet_bit(mask, first + c) ? dy[c] : 0;
+}
+
+/* u may be where g is written. */
+COMET_CLONES(read_relu, (const comet_norm_rows *n, const float *u, const float *dy, int64_t channels, float *g),
+             (n, u, dy, channels, g)) {
+    const float *gamma = n->gamma, *beta = n->beta;
+    COMET_EACH for (int64_t c = 0; c < channels; c++) g[c] = fmaf(gamma[c], u[c], beta[c]) > 0 ? dy[c] : 0;
+}
+
+COMET_CLONES(normalise, (const comet_norm_rows *n, const float *x, int64_t channels, float *restrict u),
+             (n, x, channels, u)) {
+    const float *scale = n->scale, *shift = n->shift;
+    for (int64_t c = 0; c < channels; c++)
+        u[c] = fmaf(scale[c], x[c], shift[c]);
+}
+
+void comet_statistics_norm_gradient(const comet_norm_rows *n, int64_t row, int64_t channels, float *g) {
+    const float *x = n->x + row * channels, *dy = n->dy + row * channels;
+    if (!n->relu) {
+        memcpy(g, dy, (size_t)channels * sizeof *g);
+    } else if (n->mask) {
+        read_masked(dy, n->mask, (n->first + row) * channels, channels, g);
+    } else if (n->scale) {
+        normalise(n, x, channels, g);
+        read_relu(n, g, dy, channels, g);
+    } else {
+        read_relu(n, x, dy, channels, g);
+    }
+}
+
 /* ---- SiLU ---- */
 
 /* act = y s, act' = s (1 + y (1 - s)), act'' = s (1 - s) (2 + y (1 - 2 s)). */

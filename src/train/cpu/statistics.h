@@ -46,6 +46,9 @@ typedef struct comet_norm_rows {
 void comet_statistics_norm(comet_threads *threads, const comet_norm_rows *n, int64_t rows, int64_t channels,
                            double *scratch);
 
+/* g of one row. */
+void comet_statistics_norm_gradient(const comet_norm_rows *n, int64_t row, int64_t channels, float *g);
+
 /*
  * SiLU's backward at y = gamma u + beta, dz behind it. By channel: sums of act'(y)^2, of (dz act''(y))^2 and of
  * (dz act'(y) + dz act''(y) (y - beta))^2.
@@ -63,9 +66,9 @@ typedef struct comet_correlation {
     double own;     /* sum of u^2 x . x */
 } comet_correlation;
 
-/* Added to both, and u x to `sums`. */
-void comet_statistics_correlate(const float *x, int positions, int64_t inputs, const float *weights, float *sums,
-                                comet_correlation *found);
+/* Added to both, and u x to `sums`; `squares`: x . x of each position. */
+void comet_statistics_correlate(const float *x, const double *squares, int positions, int64_t inputs,
+                                const float *weights, float *sums, comet_correlation *found);
 double comet_statistics_dot(const float *a, const float *b, int64_t count);
 
 /* 1: all values are finite. */
