@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 COMET = ""
+SLOW = bool(os.environ.get("COMET_TEST_SLOW"))  # with sanitizers: long runs are shorter
 
 
 class Case(unittest.TestCase):
@@ -51,4 +52,4 @@ def main(documentation):
     if len(sys.argv) < 2:
         sys.exit(documentation)
     COMET = os.path.abspath(sys.argv.pop(1))
-    unittest.main(module="__main__")
+    unittest.main(module="__main__", verbosity=2)  # says why a test is skipped

@@ -278,7 +278,7 @@ static void test_stops(void **state) {
     comet_trainer_free(t);
 }
 
-enum { JUMPS = 5 };
+enum { JUMPS = EFFORT_SLOW ? 1 : 5 };
 
 /* The mean loss of the last ten of 90 steps, with a rate that is far too high for three of them. */
 static double loss_after_jump(const comet_trainer_options *options, int seed) {
@@ -315,9 +315,14 @@ static void test_rate_jump(void **state) {
     (void)state;
     const comet_trainer_options o = controlled("resnet8", "comet:warmup=5:every=5:recover=20"),
                                 none = options_for("resnet8", "none");
-    const double with = median_after_jump(&o), without = median_after_jump(&none);
+    const double with = median_after_jump(&o);
     assert_true(count_of(COMET_CAUSE_SPIKE) >= JUMPS);
     assert_true(count_of(COMET_CAUSE_RECOVERY) >= JUMPS);
+    if (EFFORT_SLOW) { /* one seed says nothing of the loss */
+        print_message("losses are not compared where everything is slow\n");
+        return;
+    }
+    const double without = median_after_jump(&none);
     print_message("loss after the jump: %.3f, uncompressed %.3f\n", with, without);
     assert_true(with < 1 && with < without + 0.5); /* it was 2.3 at the start */
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "support/counting_allocator.h"
+#include "support/effort.h"
 #include "train/trainer.h"
 
 enum { BATCH = 16, CLASSES = 4, SIDE = 16 };
