@@ -107,11 +107,16 @@ static void draw(sample *s, const layer *l) {
 
 /* ---- their inputs: tap by tap, all channels of a group together ---- */
 
-/* One tap at one place, without its mean, which is `part` of the sum. */
-static void read_tap(const layer *l, const float *pixel, const double *sums, double part, float *to) {
+/* The mean of each input: 0 counts in the padding. */
+static void read_means(const layer *l, int group, float *means) {
     const int channels = l->in.channels / l->groups;
-    for (int c = 0; c < channels; c++)
-        to[c] = (float)((pixel ? (double)pixel[c] : 0) - sums[c] * part);
+    const double pixels = (double)l->in.height * l->in.width * l->batch, *sums = l->sums + group * channels;
+    for (int r = 0; r < l->kernel[0]; r++)
+        for (int t = 0; t < l->kernel[1]; t++) {
+            const double part = inside(l, 0, r) * inside(l, 1, t) / pixels;
+            for (int c = 0; c < channels; c++)
+                *means++ = (float)(sums[c] * part);
+        }
 }
 
 /* Where a tap reads; NULL: in the padding. */
@@ -122,24 +127,17 @@ static const float *tap_at(const layer *l, int64_t image, int64_t place, int r, 
     return is_inside ? l->x + ((image * l->in.height + y) * l->in.width + x) * l->in.channels : NULL;
 }
 
-/* At `count` places of an image; and the squares of each place. */
-static void read_inputs(const layer *l, int64_t image, const int64_t *place, int count, int group, float *inputs,
-                        double *squares) {
-    const int channels = l->in.channels / l->groups, taps = l->kernel[0] * l->kernel[1], from = group * channels;
-    const double pixels = (double)l->in.height * l->in.width * l->batch;
-    for (int tap = 0; tap < taps; tap++) {
-        const int r = tap / l->kernel[1], t = tap % l->kernel[1];
-        const double part = inside(l, 0, r) * inside(l, 1, t) / pixels;
-        for (int p = 0; p < count; p++) {
-            const float *pixel = tap_at(l, image, place[p], r, t);
-            read_tap(l, pixel ? pixel + from : NULL, l->sums + from, part,
-                     inputs + (int64_t)p * l->fan_in + (int64_t)tap * channels);
+/* At a place of an image, without their means. */
+static void read_inputs(const layer *l, int64_t image, int64_t place, int group, const float *means, float *inputs) {
+    const int channels = l->in.channels / l->groups;
+    for (int r = 0; r < l->kernel[0]; r++)
+        for (int t = 0; t < l->kernel[1]; t++) {
+            const float *pixel = tap_at(l, image, place, r, t);
+            for (int c = 0; c < channels; c++)
+                inputs[c] = (pixel ? pixel[group * channels + c] : 0) - means[c];
+            inputs += channels;
+            means += channels;
         }
-    }
-    for (int p = 0; p < count; p++) {
-        const float *at = inputs + (int64_t)p * l->fan_in;
-        squares[p] = comet_statistics_dot(at, at, l->fan_in);
-    }
 }
 
 /* An output's weights, in the order of the inputs. */
@@ -165,19 +163,23 @@ static double squares_of(const float *x, int64_t count) {
 
 /* Some outputs of a group. */
 typedef struct outputs {
-    int group, count;
-    float *inputs, *weights;
-    float *all, *now; /* of each output: sums of u x over all images, over one */
+    int count, group;
+    float *inputs, *means;
+    float *weights, *all, *now; /* of each output; sums of u x over all images, over one */
     output *found;
 } outputs;
 
 static void see_image(const layer *l, const sample *s, int image, const outputs *o) {
     const int64_t n = l->fan_in, from = (int64_t)image * l->batch / s->images;
-    double squares[TOGETHER];
     memset(o->now, 0, (size_t)(o->count * n) * sizeof *o->now);
     for (int first = 0; first < s->each; first += TOGETHER) {
         const int count = s->each - first < TOGETHER ? s->each - first : TOGETHER;
-        read_inputs(l, from, s->place + image * s->each + first, count, o->group, o->inputs, squares);
+        double squares[TOGETHER];
+        for (int p = 0; p < count; p++) {
+            float *inputs = o->inputs + p * n;
+            read_inputs(l, from, s->place[image * s->each + first + p], o->group, o->means, inputs);
+            squares[p] = squares_of(inputs, n);
+        }
         for (int i = 0; i < o->count; i++)
             comet_statistics_correlate(o->inputs, squares, count, n, o->weights + i * n, o->now + i * n,
                                        &o->found[i].with_itself);
@@ -190,13 +192,15 @@ static void see_image(const layer *l, const sample *s, int image, const outputs 
 
 static void see_outputs(const layer *l, const sample *s, const int *which, int count, float *memory, output *found) {
     const int64_t n = l->fan_in;
-    const outputs o = {.group = which[0] / (l->out.channels / l->groups),
-                       .count = count,
+    const outputs o = {.count = count,
+                       .group = which[0] / (l->out.channels / l->groups),
                        .inputs = memory,
-                       .weights = memory + TOGETHER * n,
-                       .all = memory + (TOGETHER + BLOCK) * n,
-                       .now = memory + (TOGETHER + 2 * BLOCK) * n,
+                       .means = memory + TOGETHER * n,
+                       .weights = memory + (TOGETHER + 1) * n,
+                       .all = memory + (TOGETHER + 1 + BLOCK) * n,
+                       .now = memory + (TOGETHER + 1 + 2 * BLOCK) * n,
                        .found = found};
+    read_means(l, o.group, o.means);
     for (int i = 0; i < count; i++)
         read_weights(l, which[i], o.weights + i * n);
     memset(o.all, 0, (size_t)(count * n) * sizeof *o.all);

@@ -19,12 +19,12 @@ typedef struct comet_collect_use {
 
 enum { COMET_COLLECT_MOST_USES = 16 };
 
-/* Correlations of inputs and outputs, in blocks of outputs: inputs at some positions, then weights and two sums of each output. */
+/* Correlations of inputs and outputs, for each block of outputs: inputs at some positions, their means, weights and two sums of each output. */
 enum {
     COMET_COLLECT_OUTPUTS = 16,
     COMET_COLLECT_BLOCK = 4,
-    COMET_COLLECT_TOGETHER = 8,
-    COMET_COLLECT_ARRAYS = COMET_COLLECT_TOGETHER + 3 * COMET_COLLECT_BLOCK,
+    COMET_COLLECT_TOGETHER = 4,
+    COMET_COLLECT_ARRAYS = COMET_COLLECT_TOGETHER + 1 + 3 * COMET_COLLECT_BLOCK,
     COMET_COLLECT_COMMON = COMET_COLLECT_OUTPUTS / COMET_COLLECT_BLOCK * COMET_COLLECT_ARRAYS
 };
 
