@@ -15,7 +15,7 @@ from svg import GRID, INK, OURS, PEER, Svg
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 420, 60, 30, 54, 50
 OUR_NAMES = ("comet", "budget", "eb")
-BELOW, LEFT_OF = ("budget",), ("none", "dct", "group:2")  # where a name would meet another's on the right of the dot
+LEFT_OF = ("none", "dct", "group:2", "budget", "eb:0.3")  # where a name would meet another's on the right of the dot
 
 
 def read(paths):
@@ -71,10 +71,8 @@ def main():
             svg.dot(x(stored), y(p), colour, True, 3)
         mean = statistics.mean(points)
         svg.dot(x(stored), y(mean), colour, False, 5)
-        under = name in BELOW
         left = name in LEFT_OF
-        svg.text(x(stored) + (0 if under else -9 if left else 9), y(mean) + (20 if under else 4), name,
-                 anchor="middle" if under else "end" if left else "start", size=12)
+        svg.text(x(stored) + (-9 if left else 9), y(mean) + 4, name, anchor="end" if left else "start", size=12)
     path = os.path.join(ROOT, "docs", "images", "accuracy-bytes.svg")
     with open(path, "w") as file:
         file.write(svg.end())

@@ -13,7 +13,7 @@ class Svg:
 
     def text(self, x, y, text, anchor="start", size=13, fill=INK, weight="normal"):
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{fill}" font-weight="{weight}">{text}</text>')
+            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{fill}" font-weight="{weight}" stroke="white" stroke-width="3" paint-order="stroke">{text}</text>')
 
     def bar(self, x, y, width, height, fill):
         self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{height}" fill="{fill}"/>')

@@ -396,9 +396,28 @@ static int64_t *shared_number(void) {
     return number;
 }
 
+static int64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* Time for some checkpoints, however slow the machine is. */
+static int64_t most_delay_us(void) {
+    const int64_t start = now_us();
+    run r;
+    run_new(&r, COMET_SGD);
+    run_to(&r, 1);
+    assert_ok(write_to(in_folder("timed"), &r));
+    run_free(&r);
+    const int64_t once = now_us() - start;
+    return once < 10000 ? 40000 : 4 * once;
+}
+
 static void test_killed(void **state) {
     (void)state;
     const char *folder = in_folder("killed");
+    const int64_t most = most_delay_us();
     rng r = rng_seed(6);
     int64_t *complete = shared_number();
     for (int i = 0; i < effort(25); i++) {
@@ -407,7 +426,8 @@ static void test_killed(void **state) {
         assert_true(child >= 0);
         if (child == 0)
             write_without_end(folder, before + 1, complete);
-        nanosleep(&(struct timespec){0, (long)rng_between(&r, 1, 40000) * 1000}, NULL);
+        const int64_t delay = rng_between(&r, 1, most);
+        nanosleep(&(struct timespec){(time_t)(delay / 1000000), (long)(delay % 1000000) * 1000}, NULL);
         kill(child, SIGKILL);
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);
