@@ -20,7 +20,7 @@ set(comet_emulation_level -O1)
 if(COMET_SANITIZE)
   set(comet_emulation_level -O0)
 endif()
-if(COMET_SANITIZE MATCHES "address.*undefined") # a third of the time, for what the first one finds as well
+if(COMET_SANITIZE MATCHES "address.*undefined") # a third of the time; a wrong address that is read or written the first one finds as well
   list(APPEND comet_emulation_level -fno-sanitize=null,pointer-overflow,object-size)
 endif()
 target_compile_options(comet_emulated PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${comet_emulation_level};-Wno-maybe-uninitialized>")
