@@ -108,7 +108,7 @@ typedef struct comet_control_options {
 
 #define COMET_CONTROL_OPTIONS_INIT                                                                                     \
     {                                                                                                                  \
-        sizeof(comet_control_options), 1.0, 0.1, 0.01, 0.4, 50, 1000, 10, 1, 0.25, 0.25, 2.0, COMET_BOUND_RELATIVE,    \
+        sizeof(comet_control_options), 1.0, 0.3, 0.01, 0.4, 50, 1000, 10, 1, 0.25, 0.25, 2.0, COMET_BOUND_RELATIVE,    \
             0.3, 0.0, 0.0, 1.0, 6.0, 0.25, 100, 20, {0, {0}, {0}}, NULL, NULL, NULL                                    \
     }
 

@@ -23,7 +23,7 @@ static const char *check_bounds(const comet_control_options *o) {
     if (!is_positive(o->calibration))
         return "calibration must be above 0 (1 is usual)";
     if (!is_positive(o->warmup_bound))
-        return "warmup_bound must be above 0 (0.1 is usual)";
+        return "warmup_bound must be above 0 (0.3 is usual)";
     if (!is_positive(o->floor) || !is_positive(o->ceiling) || o->floor > o->ceiling)
         return "floor and ceiling must be above 0, and the floor not above the ceiling";
     if (!comet_control_is_amount(o->fixed_bound) || (unsigned)o->fixed_kind > COMET_BOUND_RELATIVE)

@@ -142,6 +142,7 @@ int64_t *comet_trainer_batches(comet_trainer *t) {
 
 comet_trainer_bytes comet_trainer_get_bytes(const comet_trainer *t) {
     comet_trainer_bytes b = comet_trainer_parts_bytes(&t->parts, t->store_limit);
+    b.planned_peak_bytes = b.planned_peak_bytes > t->past_planned ? b.planned_peak_bytes : t->past_planned;
     b.allocated_peak_bytes = comet_trainer_allocated(t);
     return b;
 }

@@ -104,10 +104,11 @@ const char *comet_trainer_use_name(const comet_trainer *trainer, int32_t tensor,
 const comet_control *comet_trainer_control(const comet_trainer *trainer);
 
 typedef struct comet_trainer_bytes {
-    size_t static_bytes;         /* weights, gradients, optimiser */
-    size_t arena_bytes;          /* buffers of a step or of evaluation, whichever needs more */
-    size_t planned_peak_bytes;   /* static + arena + streams, with the reserve for sizes that are estimates */
-    size_t allocated_peak_bytes; /* what was held at the worst moment so far */
+    size_t static_bytes; /* weights, gradients, optimiser */
+    size_t arena_bytes;  /* buffers of a step or of evaluation, whichever needs more */
+    size_t
+        planned_peak_bytes; /* static + arena + streams, with the reserve for sizes that are estimates; the most so far */
+    size_t allocated_peak_bytes;                /* what was held at the worst moment so far */
     size_t saved_raw_bytes, saved_stored_bytes; /* planned, of a step */
 } comet_trainer_bytes;
 

@@ -28,6 +28,7 @@ typedef struct comet_trainer_parts {
     unsigned char *cut;            /* by value: 1: all behind it depends on it alone */
     unsigned char *again;          /* by value, for the saving that is tried: 1: computed again */
     uint64_t *seen;                /* sizes: trainer_estimates.c */
+    uint64_t planned_streams;      /* comet_trainer_streams when the plan was made from sizes that steps have shown */
     size_t static_bytes;           /* weights, gradients, optimiser; what a controller needs */
 
     /* of a controller, if there is one */
@@ -48,8 +49,9 @@ struct comet_trainer {
     size_t arena_bytes;
     float *state; /* of the optimiser */
     size_t state_bytes;
-    double *means;    /* by parameter, for the mean momentum */
-    size_t past_peak; /* allocated, under plans before */
+    double *means;       /* by parameter, for the mean momentum */
+    size_t past_peak;    /* allocated, under plans before */
+    size_t past_planned; /* of plans before, and of this one while streams were larger */
     comet_step *step, *evaluation;
     int settled; /* 1: the plan was made with sizes that steps have shown, or there is no room for a better one */
     int64_t updates, batches;
@@ -115,7 +117,10 @@ comet_status comet_trainer_go_on(comet_trainer *trainer, const comet_saving *sav
 /* A step found no room for an entry of the plan: another plan, that knows more of sizes. COMET_ERROR_CAPACITY: none fits. */
 comet_status comet_trainer_replan(comet_trainer *trainer, int refused_entry, comet_message *message);
 
-/* After the first batch under a budget: the plan was made from guesses, now it is made from what was seen. */
+/*
+ * After a batch. Under a budget the plan is made again after the first, which knew guesses only, and whenever streams have become clearly smaller:
+ * what was spilled or computed again for them need not be any more.
+ */
 comet_status comet_trainer_settle(comet_trainer *trainer, comet_message *message);
 
 /* ---- trainer_control.c ---- */
@@ -144,6 +149,12 @@ comet_status comet_trainer_control_observe(comet_trainer *trainer, double moment
 comet_status comet_trainer_seen_new(comet_trainer_parts *parts, comet_message *message); /* when there is a graph */
 void comet_trainer_seen_free(comet_trainer_parts *parts);                                /* while there is one */
 void comet_trainer_learn(comet_trainer_parts *parts); /* from the plan, after a step */
+
+/* To be called every so many batches. What was seen before the last two such calls is forgotten: sizes in the plan may become smaller. */
+enum { COMET_TRAINER_WINDOW = 64 };
+void comet_trainer_forget(comet_trainer_parts *parts);
+uint64_t comet_trainer_streams(const comet_trainer_parts *parts); /* the sum of what is known */
+
 void comet_trainer_recall(comet_trainer_parts *parts, comet_plan *plan);
 
 /* The entry's stream did not fit where this much was thought to do: it is taken to be larger. 0: it cannot be. */

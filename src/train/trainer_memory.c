@@ -76,11 +76,19 @@ comet_status comet_trainer_go_on(comet_trainer *t, const comet_saving *saving, c
     return status == COMET_OK ? comet_trainer_take(t, message) : status;
 }
 
+/* What is planned will be less, but what is resident was not. */
+static void remember_planned(comet_trainer *t) {
+    const size_t now = comet_trainer_parts_bytes(&t->parts, t->store_limit).planned_peak_bytes;
+    t->past_planned = now > t->past_planned ? now : t->past_planned;
+}
+
 /* Under the plan that the sizes known now ask for; if none fits, under the one there was, and *status says so. */
 static comet_status plan_anew(comet_trainer *t, comet_status *fits, comet_message *message) {
     const comet_saving before = t->parts.saving;
     comet_message unused;
+    remember_planned(t);
     comet_trainer_give(t);
+    t->parts.planned_streams = comet_trainer_streams(&t->parts);
     *fits = comet_trainer_plan_within(&t->parts, &t->options, NULL, message);
     comet_status status =
         *fits == COMET_OK ? COMET_OK : comet_trainer_plan_with(&t->parts, &t->options, &before, &unused);
@@ -97,8 +105,27 @@ comet_status comet_trainer_replan(comet_trainer *t, int refused_entry, comet_mes
     return fits != COMET_OK ? fits : status;
 }
 
+static int saves_memory(const comet_saving *s) {
+    return s->segments || s->forced || s->offload;
+}
+
+/* An eighth: a plan takes seconds to find for a large network, and sizes differ from batch to batch by some per cent. */
+static int have_streams_shrunk(const comet_trainer *t) {
+    const uint64_t planned = t->parts.planned_streams;
+    return comet_trainer_streams(&t->parts) < planned - planned / 8;
+}
+
+static void turn_window(comet_trainer *t) {
+    remember_planned(t);
+    comet_trainer_forget(&t->parts);
+    if (saves_memory(&t->parts.saving) && have_streams_shrunk(t))
+        t->settled = 0;
+}
+
 comet_status comet_trainer_settle(comet_trainer *t, comet_message *message) {
     comet_status fits;
+    if (t->batches % COMET_TRAINER_WINDOW == 0)
+        turn_window(t);
     if (t->settled || !t->options.memory_bytes)
         return COMET_OK;
     t->settled = 1;

@@ -27,7 +27,7 @@ class Control(case.Case):
             self.assertEqual(start["control"], control, arguments)
 
     def test_decisions_are_logged(self):
-        _, decisions, lines = self.train("--control", "comet:warmup=4:every=2", "--report", "r.html")
+        _, decisions, lines = self.train("--control", "comet:warmup=4:warmup-bound=0.1:every=2", "--report", "r.html")
         self.assertGreater(len(decisions), 9)
         for line in decisions:
             self.assertEqual(set(line), KEYS)

@@ -70,13 +70,21 @@ class Sums(Case):
                     self.check(plan)
                     self.assertEqual((plan["model"], plan["batch"], plan["codec"]), (model, 4, codec))
 
+    def test_the_default_is_planned_as_a_fixed_bound_is(self):
+        """Under the default controller the first step takes no more than at 0.3 rms, but for what collecting needs."""
+        for model in ("resnet18", "resnet50", "efficientnet_b0"):
+            default, fixed = (self.plan(model, batch=16, codec=codec) for codec in ("eb", "eb:0.3"))
+            for key in ("arena_bytes", "stream_bytes", "saved_stored_bytes"):
+                self.assertLess(default[key], 1.03 * fixed[key], (model, key))
+            self.assertLess(default["peak_bytes"], 1.03 * fixed["peak_bytes"], model)
+
     def test_kept_sizes_are_exact_and_compressed_ones_estimates(self):
         none, eb = (self.plan("resnet18", batch=8, codec=codec) for codec in ("none", "eb"))
         for layer in none["layers"]:  # images come as bytes, and are kept as such
             self.assertEqual(layer["stored_bytes"], layer["raw_bytes"] // (4 if layer["form"] == "u8" else 1), layer)
         self.assertFalse(any(layer["estimate"] for layer in none["layers"]))
         for layer in eb["layers"]:
-            self.assertEqual(layer["estimate"], layer["form"] == "eb:0.1", layer)
+            self.assertEqual(layer["estimate"], layer["form"] == "eb:0.3", layer)
         self.assertLess(eb["saved_stored_bytes"], none["saved_stored_bytes"] / 5)
         self.assertLess(eb["peak_bytes"] - eb["static_bytes"], none["peak_bytes"] - none["static_bytes"])
         self.assertEqual(none["stream_bytes"], 0)
@@ -111,7 +119,7 @@ class Sums(Case):
         plan = self.plan("resnet18", "--forms", "layer1.*=eb:0.2,layer2.0.bn1=none", codec="eb")
         forms = {layer["name"]: layer["form"] for layer in plan["layers"] if layer["kind"] == "normalised"}
         self.assertEqual(forms["layer1.0.bn1"], "eb:0.2")
-        self.assertEqual(forms["layer3.0.bn1"], "eb:0.1")
+        self.assertEqual(forms["layer3.0.bn1"], "eb:0.3")
         self.assertNotIn("layer2.0.bn1", forms)
 
     def test_the_error_is_in_the_form(self):
@@ -199,7 +207,7 @@ class Speed(Case):
 class Shown(Case):
     def test_the_table(self):
         text = self.text("--model", "resnet50", "--batch", "64")
-        self.assertRegex(text, r"layer1\.0\.bn1 +normalised +56x56x64 +49\.0 MiB +eb:0\.1 +[\d.]+ MiB \*\n")
+        self.assertRegex(text, r"layer1\.0\.bn1 +normalised +56x56x64 +49\.0 MiB +eb:0\.3 +[\d.]+ MiB \*\n")
         self.assertRegex(text, r"planned peak +[\d.]+ [MG]iB \*\n")
         self.assertIn("sizes are estimates", text)
         self.assertLessEqual(max(map(len, text.splitlines())), 120)

@@ -133,10 +133,10 @@ static void test_floor_ceiling_and_warmup(void **state) {
     o.smoothing = 1.0, o.loosen = 1e9, o.warmup = 20, o.log = collect, o.log_context = &list;
     comet_control *control = make("comet", &o, &conv_use, 1);
     assert_int_equal(comet_control_bound(control, 0).kind, COMET_BOUND_RELATIVE);
-    assert_near(bound_of(control), 0.1, 0.0);
+    assert_near(bound_of(control), o.warmup_bound, 0.0);
     observe(control, 0, 2.0, 1.0, 1e6);
     observe(control, 10, 2.0, 1.0, 1e6);
-    assert_near(bound_of(control), 0.1, 0.0);
+    assert_near(bound_of(control), o.warmup_bound, 0.0);
     observe(control, 20, 2.0, 1.0, 1e6);
     assert_near(bound_of(control), comet_control_round(0.8), 0.0);
     assert_int_equal(list.all[0].cause, COMET_CAUSE_FIRST);
@@ -162,7 +162,7 @@ static void test_the_ceiling_follows_the_rms(void **state) {
     o.log = collect, o.log_context = &list;
     comet_control *control = make("comet", &o, &conv_use, 1), *fixed = make("fixed", &o, &conv_use, 1);
     comet_control_see_rms(control, 0, 0.5); /* a relative bound needs none */
-    assert_near(bound_of(control), 0.1, 0.0);
+    assert_near(bound_of(control), o.warmup_bound, 0.0);
     observe(control, 0, 2.0, 1.0, 1e6);
     assert_near(bound_of(control), 0.25, 0.0);
     comet_control_see_rms(control, 0, 4.0);
@@ -200,7 +200,7 @@ static void test_bounds_loosen_step_by_step_and_tighten_at_once(void **state) {
     (void)state;
     event_list list = {0};
     comet_control_options o = plain_options(&list);
-    o.loosen = 2.0, o.calibration = 1.0, o.adaptive = 0;
+    o.loosen = 2.0, o.calibration = 1.0, o.adaptive = 0, o.warmup_bound = 0.1;
     comet_control *control = make("comet", &o, &conv_use, 1);
     static const double expected[] = {0.1875, 0.375, 0.75, 1.0};
     for (int i = 0; i < 4; i++) {

@@ -178,7 +178,8 @@ static budget_case budget_of(const int64_t values[TENSORS], double bytes, double
     comet_control_tensor tensors[TENSORS] = {
         {"large", b.values[0], 1, &use}, {"touchy", b.values[1], 1, &use}, {"small", b.values[2], 1, &use}};
     comet_control_options o = COMET_CONTROL_OPTIONS_INIT;
-    o.calibration = 0.1, o.ceiling = 0.6, o.warmup = 0, o.loosen = 1e9, o.budget_bytes = bytes, o.budget_error = error;
+    o.calibration = 0.1, o.ceiling = 0.6, o.warmup = 0, o.warmup_bound = 0.1, o.loosen = 1e9, o.budget_bytes = bytes,
+    o.budget_error = error;
     assert_ok(comet_control_new(comet_control_find("budget"), &o, tensors, TENSORS, &b.control));
     return b;
 }

@@ -157,6 +157,48 @@ static void test_settles(void **state) {
     comet_trainer_free(t);
 }
 
+/* As if streams had been four times as large until now, and half of the network computed again for that. */
+static void pretend_large_streams(comet_trainer *t) {
+    comet_message message;
+    const size_t bytes = comet_trainer_estimates_bytes(t), words = bytes / sizeof(uint64_t);
+    uint64_t *data = malloc(bytes), sum = 0;
+    const int32_t saving[] = {4, 8, 1, 0}; /* segments, held, forced, offload */
+    comet_trainer_get_estimates(t, data);
+    for (size_t i = 5; i < words; i++)
+        sum += data[i] *= 4;
+    memcpy(&data[2], saving, sizeof saving);
+    data[4] = sum;
+    assert_done(comet_trainer_set_estimates(t, data, bytes, &message), message);
+    free(data);
+}
+
+/* Bounds follow the training, and sizes follow bounds: what was spilled or computed again in the first steps need not be for ever. */
+static void test_plans_again_when_streams_shrink(void **state) {
+    (void)state;
+    enum { WINDOW = 64 };
+    comet_trainer_options o = options_for("resnet20", "eb");
+    o.spill_directory = NULL;
+    o.memory_bytes = 2 * fit_of(&o).bytes.planned_peak_bytes;
+    comet_trainer *t = trainer_of(&o);
+    train(t, 0, 0.05);
+    assert_int_equal(count_again(t), 0);
+    const size_t before = comet_trainer_get_bytes(t).saved_stored_bytes;
+    pretend_large_streams(t);
+    assert_true(count_again(t) > 0);
+    *comet_trainer_batches(t) = WINDOW - 1; /* the others would take a while and change nothing */
+    train(t, 1, 0.05);
+    assert_true(count_again(t) > 0);
+    *comet_trainer_batches(t) = 2 * WINDOW - 2;
+    train(t, 2, 0.05);
+    assert_true(count_again(t) > 0);
+    train(t, 3, 0.05); /* the second window since then ends: the large ones are forgotten */
+    assert_int_equal(count_again(t), 0);
+    train(t, 4, 0.05);
+    const size_t now = comet_trainer_get_bytes(t).saved_stored_bytes;
+    assert_true(now < before + before / 4 && before < now + now / 4);
+    comet_trainer_free(t);
+}
+
 static void test_full_disk(void **state) {
     (void)state;
     comet_trainer_options o = options_for("resnet8", "offload");
@@ -319,6 +361,7 @@ int main(void) {
         cmocka_unit_test(test_step_is_run_again),
         cmocka_unit_test(test_resumed_plan),
         cmocka_unit_test(test_settles),
+        cmocka_unit_test(test_plans_again_when_streams_shrink),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_fit_gives_its_plan),
         cmocka_unit_test(test_largest_batch),
