@@ -8,7 +8,7 @@
 #include <string.h>
 
 void record_begin(record *r, const char *name, const comet_run_options *run) {
-    *r = (record){.stride = 1};
+    *r = (record){.stride = 1, .figures.at_ceiling = -1};
     snprintf(r->figures.name, sizeof r->figures.name, "%s", name);
     r->figures.seed = run->trainer.seed;
     r->figures.batch = run->trainer.batch;
@@ -21,6 +21,7 @@ void record_free(record *r) {
     free(r->ratio);
     free(r->bounds);
     free(r->bounded);
+    free(r->is_at_ceiling);
     free(r->evaluation_step);
     free(r->accuracy);
     free(r->memory);

@@ -26,9 +26,13 @@ static int know(record *r, const comet_control_event *event) {
         char(*names)[RECORD_NAME] = realloc(r->bounded, wanted * sizeof *names);
         if (!names)
             return 0;
-        for (size_t i = f->bounded_count; i < wanted; i++)
-            names[i][0] = 0;
         r->bounded = names;
+        unsigned char *flags = realloc(r->is_at_ceiling, wanted);
+        if (!flags)
+            return 0;
+        r->is_at_ceiling = flags;
+        for (size_t i = f->bounded_count; i < wanted; i++)
+            names[i][0] = 0, flags[i] = 0;
         f->bounded_count = wanted;
     }
     snprintf(r->bounded[event->tensor], RECORD_NAME, "%s", event->name);
@@ -47,6 +51,19 @@ static double relative(const comet_control_event *event, comet_control_bound_val
     return bound.kind == COMET_BOUND_RELATIVE ? bound.value : event->rms > 0 ? bound.value / event->rms : 0;
 }
 
+/* ---- how many are at the ceiling ---- */
+
+static void count_ceiling(record *r, double step) {
+    size_t held = 0;
+    for (size_t i = 0; i < r->figures.bounded_count; i++)
+        held += r->is_at_ceiling[i];
+    r->ceiling_steps += (double)held * (step - r->bounds_at);
+    r->bound_steps += (double)r->figures.bounded_count * (step - r->bounds_at);
+    r->bounds_at = step;
+}
+
+/* ---- bounds ---- */
+
 /* All times a factor: what safety does, but for the floor. */
 static void change_all(record *r, double step, double factor) {
     for (size_t i = 0; i < r->figures.bounded_count; i++) {
@@ -64,8 +81,10 @@ void record_control(record *r, const comet_control_event *event) {
         change_all(r, step, event->before.value > 0 ? event->after.value / event->before.value : 1);
         return;
     }
+    count_ceiling(r, step); /* before one is added */
     if (!know(r, event))
         return;
+    r->is_at_ceiling[event->tensor] = event->limit == COMET_LIMIT_CEILING;
     double before = relative(event, event->before), after = relative(event, event->after);
     if (!last_of(r, event->tensor))
         add(r, event->tensor, 0, before);
@@ -75,4 +94,7 @@ void record_control(record *r, const comet_control_event *event) {
 
 void record_control_until(record *r, int64_t step) {
     change_all(r, (double)step, 1);
+    count_ceiling(r, (double)step);
+    if (r->bound_steps > 0)
+        r->figures.at_ceiling = r->ceiling_steps / r->bound_steps;
 }

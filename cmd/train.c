@@ -124,6 +124,9 @@ static void print_summary(const watch *w) {
     printf("saved     %s -> %s a step (%.1f x)\n", text_size(r->saved_raw_bytes, a, sizeof a),
            text_size(r->saved_stored_bytes, b, sizeof b),
            r->saved_stored_bytes ? (double)r->saved_raw_bytes / (double)r->saved_stored_bytes : 1.0);
+    if (f->at_ceiling >= 0)
+        printf("bounds    %.0f %% of them at the ceiling, over tensors and steps since the first decision\n",
+               100 * f->at_ceiling);
     printf("peak      %s planned, %s measured", text_size(record_planned_peak(&w->record), a, sizeof a),
            text_size(f->measured_peak_bytes, b, sizeof b));
     printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),

@@ -165,6 +165,10 @@ int train_log_close(train_log *log, const record *r) {
     json_number(&j, "train_loss", f->result.train_loss);
     json_integer(&j, "saved_raw_bytes", (int64_t)f->result.saved_raw_bytes);
     json_integer(&j, "saved_stored_bytes", (int64_t)f->result.saved_stored_bytes);
+    if (f->at_ceiling < 0)
+        json_null(&j, "at_ceiling");
+    else
+        json_number(&j, "at_ceiling", f->at_ceiling);
     json_integer(&j, "planned_peak_bytes", (int64_t)record_planned_peak(r));
     json_integer(&j, "allocated_peak_bytes", (int64_t)f->result.bytes.allocated_peak_bytes);
     json_integer(&j, "measured_peak_bytes", (int64_t)f->measured_peak_bytes);

@@ -10,6 +10,18 @@ KEYS = {"event", "step", "layer", "reason", "limit", "use", "before", "after", "
         "tightness", "loss"}
 
 
+def share_at_ceiling(decisions, last):
+    """Over tensors, and steps since the first decision."""
+    held, total, at, limits = 0, 0, 0, {}
+    for step, layer, limit in [(d["step"], d["layer"], d["limit"]) for d in decisions] + [(last, None, None)]:
+        held += sum(limit == "ceiling" for limit in limits.values()) * (step - at)
+        total += len(limits) * (step - at)
+        at = step
+        if layer:
+            limits[layer] = limit
+    return held / total
+
+
 class Control(case.Case):
     def train(self, *arguments, steps="16"):
         self.comet("train", *SMALL, "--checkpoint", "none", "--steps", steps, "--json-log", "log", *arguments)
@@ -43,6 +55,7 @@ class Control(case.Case):
         steps = [line for line in lines if line["event"] == "step"]
         self.assertEqual({line["skipped"] for line in steps}, {False})
         self.assertGreater(steps[0]["saved_stored_bytes"], 1.2 * steps[-1]["saved_stored_bytes"])
+        self.assertAlmostEqual(lines[-1]["at_ceiling"], share_at_ceiling(decisions, steps[-1]["step"]), 12)
         page = self.read("r.html").decode()
         self.assertIn("Bounds that the controller set", page)
         self.assertIn("raw over stored", page)
