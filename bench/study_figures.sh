@@ -5,7 +5,7 @@
 # usage: bench/study_figures.sh COMET OUT DOGS CIFAR WEIGHTS [PART...]
 #   COMET    the command        DOGS     a folder of images with train/ and test/ (figures: 28 breeds of Stanford Dogs)
 #   OUT      where results go   CIFAR    the folder of CIFAR-10's binary files
-#   WEIGHTS  a folder with MODEL.safetensors of resnet18, resnet50 and vgg16 trained on DOGS (bench/pretrain.py)
+#   WEIGHTS  a folder with MODEL.safetensors of resnet18, resnet50, vgg16, alexnet and efficientnet_b0 trained on DOGS (bench/pretrain.py)
 #   PART     early, late, calibration, accuracy, others, cost; all of them if none is named
 set -euo pipefail
 [ $# -ge 5 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -26,12 +26,16 @@ early() {
     assess resnet18 96 16 early
     assess resnet50 96 16 early
     assess vgg16 64 16 early --optimiser adamw --lr 0.0001
+    assess alexnet 96 16 early --optimiser adamw --lr 0.0001
+    assess efficientnet_b0 96 16 early
 }
 
 late() {
     assess resnet18 96 16 late --weights "$weights/resnet18.safetensors"
     assess resnet50 96 16 late --weights "$weights/resnet50.safetensors"
     assess vgg16 64 16 late --weights "$weights/vgg16.safetensors" --optimiser adamw --lr 0.00002
+    assess alexnet 96 16 late --weights "$weights/alexnet.safetensors" --optimiser adamw --lr 0.00002
+    assess efficientnet_b0 96 16 late --weights "$weights/efficientnet_b0.safetensors"
 }
 
 compare() { # NAME VARIANTS SEEDS; one thread each, so that two can run side by side

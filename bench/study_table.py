@@ -67,10 +67,12 @@ def accuracies():
         mean = lambda of: statistics.mean(of(v) for v in seeds.values())
         against = lambda of, digits: interval([of(v) - of(none[s]) for s, v in seeds.items() if s in none and name != "none"], digits)
         stored = mean(lambda v: v["saved_stored_bytes"])
+        ceiling = [v["at_ceiling"] for v in seeds.values() if v.get("at_ceiling") is not None]
         rows.append((name, len(seeds), f"{mean(lambda v: v['accuracy']):.2f}", against(lambda v: v["accuracy"], 2), f"{mean(end_loss):.3f}",
-                     against(end_loss, 3), f"{stored / MIB:.2f}", f"{raw / stored:.1f}"))
+                     against(end_loss, 3), f"{stored / MIB:.2f}", f"{raw / stored:.1f}",
+                     f"{100 * statistics.mean(ceiling):.0f} %" if ceiling else ""))
     table("CIFAR-10, resnet8, 5 epochs", ("variant", "seeds", "accuracy %", "points against `none` (95 %)", "training loss, last epoch",
-                                          "against `none`", "stored MiB a step", "times fewer"), rows)
+                                          "against `none`", "stored MiB a step", "times fewer", "at the ceiling"), rows)
 
 
 def costs():

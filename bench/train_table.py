@@ -30,43 +30,49 @@ def mib(value):
 
 def saved():
     rows = []
-    for model in ("resnet18", "resnet50", "resnet50-recompute"):
-        log, torch = load(f"saved-{model}.jsonl"), load(f"peak-{model.split('-')[0]}-pytorch.json")
-        if not log or not torch:
-            continue
-        theirs = torch["channels_last"]["saved_bytes"] / torch["batch"]
-        steps = [e for e in log if e["event"] == "step"]
-        batch = next(e for e in log if e["event"] == "start")["batch"]
-        for first, last in ((0, 10), (len(steps) - 10, len(steps))):
-            part = steps[first:last]
-            stored = statistics.mean(e["saved_stored_bytes"] for e in part) / batch
-            loss = statistics.mean(e["loss"] for e in part)
-            rows.append((model, f"{first + 1}-{last}", f"{loss:.2f}", f"{theirs / MIB:.1f}", f"{stored / MIB:.2f}", f"{theirs / stored:.1f}"))
-    table("Saved for backward, MiB a sample, 224 px", ("model", "steps", "loss", "PyTorch", "eb", "times fewer"), rows)
+    for weights in ("resnet18", "resnet50", "resnet50-adamw"):
+        torch = load(f"peak-{weights.split('-')[0]}-pytorch.json")
+        for codec in ("eb", "eb:0.3", "recompute"):
+            log = load(f"saved-{weights}-{codec}.jsonl")
+            if not log or not torch:
+                continue
+            theirs = torch["channels_last"]["saved_bytes"] / torch["batch"]
+            steps = [e for e in log if e["event"] == "step"]
+            batch = next(e for e in log if e["event"] == "start")["batch"]
+            ceiling = log[-1].get("at_ceiling")
+            for first, last in ((0, 10), (len(steps) - 10, len(steps))):
+                part = steps[first:last]
+                stored = statistics.mean(e["saved_stored_bytes"] for e in part) / batch
+                loss = statistics.mean(e["loss"] for e in part)
+                rows.append((weights, codec, f"{first + 1}-{last}", f"{loss:.2f}", f"{theirs / MIB:.1f}", f"{stored / MIB:.2f}",
+                             f"{theirs / stored:.1f}", "" if ceiling is None else f"{100 * ceiling:.0f} %"))
+    table("Saved for backward, MiB a sample, 224 px", ("weights", "variant", "steps", "loss", "PyTorch", "stored", "times fewer", "at the ceiling"), rows)
 
 
 def peaks():
     for model in ("resnet18", "resnet50"):
-        ours, torch, rows = load(f"peak-{model}.json"), load(f"peak-{model}-pytorch.json"), []
+        ours, default, torch, rows = load(f"peak-{model}.json"), load(f"peak-{model}-default.json"), load(f"peak-{model}-pytorch.json"), []
         if not ours:
             continue
         none = ours["variants"][0]
         above = lambda v, key: v[key] - v["static_bytes"]
-        for v in ours["variants"]:
+        for v in ours["variants"][:1] + (default["variants"] if default else []) + ours["variants"][1:]:
             rows.append((v["name"], mib(v["saved_stored_bytes"]), mib(above(v, "planned_peak_bytes")), mib(above(v, "measured_peak_bytes")),
-                         f"{above(none, 'measured_peak_bytes') / above(v, 'measured_peak_bytes'):.2f}"))
+                         f"{above(none, 'measured_peak_bytes') / above(v, 'measured_peak_bytes'):.2f}",
+                         "" if v["at_ceiling"] is None else f"{100 * v['at_ceiling']:.0f} %"))
         for layout in ("contiguous_format", "channels_last") if torch else ():
             t = torch[layout]
             rows.append((f"PyTorch {t['torch']}, {layout}", mib(t["saved_bytes"]), "", mib(t["peak_minus_static_bytes"]),
-                         f"{above(none, 'measured_peak_bytes') / t['peak_minus_static_bytes']:.2f}"))
-        table(f"{model}, 224 px, batch 16: MiB, peaks less weights, gradients and momentum", ("", "saved", "planned", "measured", "`none` / this"), rows)
+                         f"{above(none, 'measured_peak_bytes') / t['peak_minus_static_bytes']:.2f}", ""))
+        table(f"{model}, 224 px, batch 16: MiB, peaks less weights, gradients and momentum", ("", "saved", "planned", "measured", "`none` / this", "at the ceiling"), rows)
     rows = []
+    codecs = ("none", "eb", "eb:0.3", "pool:2", "recompute")
     for model in ("resnet18", "resnet50"):
-        plans = {c: load(f"plan-{model}-{c}.json") for c in ("none", "eb:0.3", "pool:2", "recompute")}
+        plans = {c: load(f"plan-{model}-{c}.json") for c in codecs}
         if all(plans.values()):
             least = {c: p["peak_bytes"] - p["static_bytes"] for c, p in plans.items()}
             rows.append((model, *(f"{mib(v)} ({least['none'] / v:.2f} x)" for v in least.values())))
-    table("Planned at batch 64, before any step: MiB less weights, gradients and momentum", ("model", "none", "eb:0.3", "pool:2", "recompute"), rows)
+    table("Planned at batch 64, before any step: MiB less weights, gradients and momentum", ("model", *codecs), rows)
 
 
 def models():
@@ -105,11 +111,13 @@ def speed():
             ours, torch = load(f"speed-{model}-{turn}.json"), load(f"speed-{model}-pytorch-{turn}.json")
             if not ours or not torch:
                 continue
-            none, eb = (v["ms_per_step"] for v in ours["variants"])
+            ms = {v["name"]: v["ms_per_step"] for v in ours["variants"]}
             layouts = [torch[k]["ms_per_step"] for k in ("contiguous_format", "channels_last")]
-            rows.append((model, ours["variants"][0]["batch"], f"{none:.0f}", f"{eb:.0f}", f"{layouts[0]:.0f} / {layouts[1]:.0f}",
-                         f"{none / min(layouts):.2f}", f"{eb / none:.2f}", torch["channels_last"]["torch"]))
-    table("ms a step, in turns", ("model", "batch", "none", "eb:0.3", "PyTorch, contiguous / channels_last", "none / PyTorch", "eb / none", "version"), rows)
+            rows.append((model, ours["variants"][0]["batch"], *(f"{ms[name]:.0f}" for name in ("none", "eb", "eb:0.3")),
+                         f"{layouts[0]:.0f} / {layouts[1]:.0f}", f"{ms['none'] / min(layouts):.2f}", f"{ms['eb'] / min(layouts):.2f}",
+                         f"{ms['eb'] / ms['none']:.2f}", torch["channels_last"]["torch"]))
+    table("ms a step, in turns", ("model", "batch", "none", "eb", "eb:0.3", "PyTorch, contiguous / channels_last", "none / PyTorch", "eb / PyTorch",
+                                  "eb / none", "version"), rows)
 
 
 for part in (saved, peaks, models, accuracy, speed):
