@@ -14,7 +14,7 @@
 
 static comet_status failed(const char *path, comet_message *message) {
     return comet_message_set(message, COMET_ERROR_IO, "cannot write '%s': %s%s", path, strerror(errno),
-                             errno == ENOSPC || errno == EDQUOT ? "; make room and try again, nothing was lost" : "");
+                             errno == ENOSPC || errno == EDQUOT ? "; make room and try again" : "");
 }
 
 static comet_status take_names(comet_atomic_file *file, const char *path, comet_message *message) {

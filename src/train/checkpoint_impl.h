@@ -36,6 +36,15 @@ comet_checkpoint_name comet_checkpoint_blob_tensor(const char *blob);
 /* "sgd 1", "adamw 2": the kind of the optimiser's state. */
 comet_checkpoint_name comet_checkpoint_optimiser_text(const comet_optimiser *optimiser);
 
+/* What a checkpoint is of. */
+typedef struct comet_checkpoint_texts {
+    const char *model, *optimiser, *options; /* ours: options "" or NULL: anything */
+} comet_checkpoint_texts;
+
+/* 0 if they are the same; else 1, and `list` says in what they differ: "--lr was 0.1, now 0.05; --batch was ...". */
+int comet_checkpoint_differences(const comet_checkpoint_texts *its, const comet_checkpoint_texts *ours,
+                                 comet_message *list);
+
 /* Files in a folder, the newest first: new.safetensors is last.safetensors that has not got its name yet. */
 enum { COMET_CHECKPOINT_NEW, COMET_CHECKPOINT_LAST, COMET_CHECKPOINT_PREVIOUS, COMET_CHECKPOINT_FILES };
 
@@ -46,6 +55,9 @@ typedef struct comet_checkpoint_path {
 /* COMET_ERROR_ARGUMENT if the folder's name is too long. */
 comet_status comet_checkpoint_path_of(const char *folder, int file, comet_checkpoint_path *path,
                                       comet_message *message);
+
+/* Whether a file, whatever it is of, is as it was written: *whole. COMET_ERROR_MEMORY only. */
+comet_status comet_checkpoint_is_whole(const char *path, const comet_allocator *allocator, int *whole);
 
 /*
  * The checksum is the sum of the CRCs of all texts and tensors, each with its name: it does not depend on their order,

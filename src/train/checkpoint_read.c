@@ -25,11 +25,6 @@ static comet_status damaged(const reader *r, const char *what) {
     return comet_message_set(r->message, COMET_ERROR_CORRUPT, "checkpoint '%s' is damaged: %s", r->path, what);
 }
 
-static comet_status mismatch(const reader *r, const char *what, const char *its, const char *ours) {
-    return comet_message_set(r->message, COMET_ERROR_MISMATCH, "checkpoint '%s' is of %s '%.160s', not '%.160s'",
-                             r->path, what, its, ours);
-}
-
 /* ---- texts ---- */
 
 static const char *text_of(const reader *r, int index) {
@@ -54,16 +49,15 @@ static comet_status check_texts(reader *r) {
 
 static comet_status check_identity(const reader *r) {
     const comet_checkpoint *c = r->checkpoint;
-    const char *model = text_of(r, COMET_TEXT_MODEL), *options = text_of(r, COMET_TEXT_OPTIONS);
-    const char *optimiser = text_of(r, COMET_TEXT_OPTIMISER);
-    comet_checkpoint_name ours = comet_checkpoint_optimiser_text(c->optimiser);
-    if (strcmp(model, c->model) != 0)
-        return mismatch(r, "model", model, c->model);
-    if (strcmp(optimiser, ours.text) != 0)
-        return mismatch(r, "optimiser", optimiser, ours.text);
-    if (c->options && *c->options && strcmp(options, c->options) != 0)
-        return mismatch(r, "options", options, c->options);
-    return COMET_OK;
+    comet_checkpoint_name optimiser = comet_checkpoint_optimiser_text(c->optimiser);
+    const comet_checkpoint_texts its = {text_of(r, COMET_TEXT_MODEL), text_of(r, COMET_TEXT_OPTIMISER),
+                                        text_of(r, COMET_TEXT_OPTIONS)},
+                                 ours = {c->model, optimiser.text, c->options};
+    comet_message list;
+    if (!comet_checkpoint_differences(&its, &ours, &list))
+        return COMET_OK;
+    return comet_message_set(r->message, COMET_ERROR_MISMATCH, "checkpoint '%.200s' is of another training: %.420s",
+                             r->path, list.text);
 }
 
 /* 0 if the text is not a whole number, 0 to `most`. */

@@ -80,6 +80,7 @@ static void take_down(comet_run_session *s) {
     comet_run_times_destroy(&s->times, s->allocator);
     comet_loader_free(s->train);
     comet_trainer_free(s->trainer);
+    comet_run_close_folder(s);
 }
 
 /* ---- the end ---- */
@@ -134,6 +135,9 @@ static void add_advice(comet_run_session *s, comet_status status) {
     if (s->saved_step >= 0)
         comet_message_set(s->message, status, "%.400s; stopped after step %lld, resume from step %lld in '%.120s'",
                           why.text, (long long)s->step, (long long)s->saved_step, s->options->folder);
+    else if (s->options->weights_out)
+        comet_message_set(s->message, status, "%.400s; stopped after step %lld, and there is no checkpoint", why.text,
+                          (long long)s->step);
 }
 
 static comet_status look(comet_run_session *s) {
@@ -168,7 +172,8 @@ comet_status comet_run(const comet_run_options *options, const comet_allocator *
                            .result = result,
                            .accumulate = options->trainer.accumulate > 1 ? options->trainer.accumulate : 1,
                            .saved_step = -1,
-                           .evaluated_step = -1};
+                           .evaluated_step = -1,
+                           .lock = -1};
     memset(result, 0, sizeof *result);
     comet_status status = set_up(&s);
     if (status == COMET_OK)

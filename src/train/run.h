@@ -37,6 +37,13 @@ typedef struct comet_run_event {
     const comet_control_event *control; /* CONTROL */
 } comet_run_event;
 
+/* What becomes of a checkpoint in the folder. */
+typedef enum comet_run_resume {
+    COMET_RUN_ANEW, /* it becomes earlier.safetensors, or earlier-2.safetensors, ...: none of these is ever replaced */
+    COMET_RUN_RESUME,     /* the run goes on from it; refused where there is none */
+    COMET_RUN_RESUME_AUTO /* goes on from it if there is one; if not, begins anew and says so */
+} comet_run_resume;
+
 typedef struct comet_run_options {
     comet_trainer_options
         trainer; /* control_log: the run's own; classes, normalisation, reserved_bytes: set from the data; height, width or
@@ -53,13 +60,15 @@ typedef struct comet_run_options {
     int64_t evaluate_most;    /* images; 0: all */
     const char *weights;      /* to start from, or NULL */
     const char *weights_out;  /* where they go at the end, or NULL */
-    const char *folder;       /* of checkpoints; NULL: none are written */
+    const char *folder;       /* of checkpoints, one run's at a time; NULL: none are written */
     int64_t checkpoint_every; /* updates; 0: every epoch */
+    comet_run_resume resume;
+    const char *data_name; /* what checkpoints say of the data, for people: "folder:/home/me/pets"; NULL: nothing */
     /*
-     * 1: go on from the folder's checkpoint if there is one. 0: begin anew; what is there becomes earlier.safetensors,
-     * which nothing but the next such beginning replaces.
+     * Once the folder is this run's alone, before anything in it is changed or anybody is told of the run: a failure, with its line, is
+     * the run's. NULL: none.
      */
-    int resume;
+    comet_status (*prepare)(void *context, comet_message *message);
     /*
      * After the last update, in place of the evaluation: a study of the network as it is then, with batches that follow those trained on. With one,
      * `steps` and `epochs` may both be 0: nothing is trained. NULL: none.
@@ -67,7 +76,7 @@ typedef struct comet_run_options {
     comet_status (*study)(void *context, comet_trainer *trainer, comet_loader *batches, comet_message *message);
     const volatile sig_atomic_t *stop; /* not 0: write a checkpoint after this update, return; NULL: never */
     void (*observe)(void *context, const comet_run_event *event);
-    void *context; /* of both */
+    void *context; /* of all three */
 } comet_run_options;
 
 typedef struct comet_run_result {

@@ -34,6 +34,8 @@ typedef struct comet_run_session {
     int started;              /* 1: observers know of the run */
     comet_mean epoch_loss, raw, stored;
     comet_run_times times;
+    int lock;        /* descriptor of the folder's; -1: none */
+    int made_folder; /* 1: it was not there */
 } comet_run_session;
 
 /* ---- run.c ---- */
@@ -64,6 +66,28 @@ void comet_run_times_destroy(comet_run_times *t, const comet_allocator *allocato
 void comet_run_times_add(comet_run_times *t, double ms);
 double comet_run_times_median(comet_run_times *t); /* 0 without any; their order is lost */
 double comet_run_clock_ms(void);
+
+/* ---- run_identity.c ---- */
+
+typedef struct comet_run_identity {
+    char model[160];
+    char *options; /* checkpoint_differences.c takes them apart again */
+    size_t options_bytes;
+} comet_run_identity;
+
+comet_status comet_run_identity_init(comet_run_identity *id, const comet_run_session *s);
+void comet_run_identity_destroy(comet_run_identity *id, const comet_run_session *s);
+
+/* ---- run_folder.c ---- */
+
+/* Makes the folder of checkpoints, if one is wanted, and keeps other runs out of it. Refused where there is nothing to resume from. */
+comet_status comet_run_open_folder(comet_run_session *s);
+
+/* Lets others in. A folder that was made and has nothing in it goes. */
+void comet_run_close_folder(comet_run_session *s);
+
+/* The newest checkpoint that is whole becomes earlier.safetensors, or earlier-2, ...; so do newer ones that are not. */
+comet_status comet_run_put_aside(comet_run_session *s);
 
 /* ---- run_checkpoint.c ---- */
 

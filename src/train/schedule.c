@@ -28,6 +28,10 @@ comet_status comet_schedule_find(const char *name, comet_schedule_kind *kind, co
                              "there is no schedule '%.60s'; there are: constant, step, cosine, one-cycle", name);
 }
 
+const char *comet_schedule_name(comet_schedule_kind kind) {
+    return kind >= COMET_SCHEDULE_CONSTANT && kind <= COMET_SCHEDULE_ONE_CYCLE ? names[kind] : NULL;
+}
+
 comet_status comet_schedule_check(const comet_schedule *s, comet_message *message) {
     if (!(s->rate > 0.0) || !isfinite(s->rate))
         return comet_message_set(message, COMET_ERROR_ARGUMENT, "a learning rate of %g is not possible", s->rate);

@@ -41,6 +41,9 @@ comet_status comet_schedule_check(const comet_schedule *schedule, comet_message 
 /* "constant", "step", "cosine", "one-cycle"; COMET_ERROR_ARGUMENT, with a line that lists them. */
 comet_status comet_schedule_find(const char *name, comet_schedule_kind *kind, comet_message *message);
 
+/* That name; NULL for what is no kind. */
+const char *comet_schedule_name(comet_schedule_kind kind);
+
 /* For `step` from 0; behind the last step, what the last one has. */
 double comet_schedule_rate(const comet_schedule *schedule, int64_t step);
 

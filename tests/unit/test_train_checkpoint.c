@@ -16,7 +16,7 @@
 #include "support/counting_allocator.h"
 #include "support/effort.h"
 #include "support/rng.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint_impl.h"
 #include "train/weights.h"
 
 static comet_message message, note;
@@ -205,14 +205,23 @@ static void test_refused(void **state) {
     run_new(&adamw, COMET_ADAMW);
     r.checkpoint.model = "resnet20 classes=10 image=32x32x3";
     assert_refused(read_to(folder, &r), COMET_ERROR_MISMATCH, message,
-                   "is of model 'resnet8 classes=10 image=32x32x3', not 'resnet20 classes=10 image=32x32x3'");
+                   "is of another training: --model was resnet8, now resnet20");
+    assert_null(strstr(message.text, ";"));
+    r.checkpoint.model = "resnet8 classes=7 image=28x28x1";
+    assert_refused(read_to(folder, &r), COMET_ERROR_MISMATCH, message,
+                   ": the number of classes was 10, now 7; --image was 32, now 28; --channels was 3, now 1");
     r.checkpoint.model = "resnet8 classes=10 image=32x32x3";
     r.checkpoint.options = "batch=128 rate=0.1";
-    assert_refused(read_to(folder, &r), COMET_ERROR_MISMATCH, message, "is of options 'batch=64 rate=0.1', not");
+    assert_refused(read_to(folder, &r), COMET_ERROR_MISMATCH, message,
+                   "is of another training: --batch was 64, now 128");
+    assert_null(strstr(message.text, "--lr"));
+    r.checkpoint.options = "a digest";
+    assert_refused(read_to(folder, &r), COMET_ERROR_MISMATCH, message, "batch=64 rate=0.1', now '");
+    assert_non_null(strstr(message.text, "a digest"));
     r.checkpoint.options = NULL; /* any */
     assert_ok(read_to(folder, &r));
     comet_checkpoint_release(&r.checkpoint, NULL);
-    assert_refused(read_to(folder, &adamw), COMET_ERROR_MISMATCH, message, "is of optimiser 'sgd 1', not 'adamw 2'");
+    assert_refused(read_to(folder, &adamw), COMET_ERROR_MISMATCH, message, ": --optimiser was sgd, now adamw");
     assert_refused(read_to(in_folder("none"), &r), COMET_ERROR_IO, message, "there is no checkpoint in '");
     assert_int_equal(mkdir(in_folder("weights"), 0777), 0);
     assert_ok(comet_weights_write(in_folder("weights/last.safetensors"), r.checkpoint.parameters,
@@ -228,6 +237,39 @@ static void test_refused(void **state) {
     assert_refused(write_to("/proc/none/x", &r), COMET_ERROR_IO, message, "cannot make the folder");
     run_free(&r);
     run_free(&adamw);
+}
+
+/* Options as a run writes them, and as one would type them. */
+static void check_difference(const char *its, const char *ours, const char *expected) {
+    const comet_checkpoint_texts a = {"m", "sgd 1", its}, b = {"m", "sgd 1", ours};
+    comet_message list;
+    assert_int_equal(comet_checkpoint_differences(&a, &b, &list), *expected != '\0');
+    assert_string_equal(list.text, expected);
+}
+
+#define OPTIONS(codec, error, control, rate, schedule, rest)                                                           \
+    "codec=" codec " error=" error " control=" control " calibration=0 batch=16 accumulate=1 seed=1 rate=" rate        \
+    " schedule=" schedule " warmup=0 momentum=0.9 nesterov=" rest
+
+static void test_differences(void **state) {
+    (void)state;
+    const char *plain = OPTIONS("eb", "0.3", "comet", "0.1", "3",
+                                "0 decay=0.0005/0 betas=0.9,0.999 smoothing=0 augment=0 forms= inject=");
+    check_difference(plain, plain, "");
+    check_difference(plain, "", ""); /* anything will do */
+    check_difference(
+        plain,
+        OPTIONS("eb", "0.3", "comet", "0.05", "2",
+                "1 decay=0.0001/0 betas=0.9,0.999 smoothing=0.1 augment=1 forms=conv1=none, fc=eb:0.1 "
+                "inject=conv1:0.3"),
+        "--lr was 0.1, now 0.05; --schedule was one-cycle, now cosine; --nesterov was not given, now given; "
+        "--weight-decay was 0.0005, now 0.0001; --label-smoothing was 0, now 0.1; "
+        "--no-augment was not given, now given; --forms was not given, now conv1=none, fc=eb:0.1; "
+        "--inject-error was not given, now conv1:0.3");
+    check_difference(
+        plain,
+        OPTIONS("eb", "0.1", "", "0.1", "3", "0 decay=0.0005/0 betas=0.9,0.999 smoothing=0 augment=0 forms= inject="),
+        "--error-rel was not given, now 0.1; --control was comet, now not given");
 }
 
 /* ---- going on ---- */
@@ -494,12 +536,19 @@ static void test_every_allocation_fails_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_rotation),
-        cmocka_unit_test(test_no_momentum),  cmocka_unit_test(test_as_weights),
-        cmocka_unit_test(test_resumes),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_flipped_bits), cmocka_unit_test(test_cut_short),
-        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_between_renames),
-        cmocka_unit_test(test_killed),       cmocka_unit_test(test_every_allocation_fails_once),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_no_momentum),
+        cmocka_unit_test(test_as_weights),
+        cmocka_unit_test(test_resumes),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_flipped_bits),
+        cmocka_unit_test(test_cut_short),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_between_renames),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_every_allocation_fails_once),
     };
     return cmocka_run_group_tests(tests, make_temporary_folder, remove_temporary_folder);
 }
