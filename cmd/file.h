@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "buffer.h"
+#include "data/message.h"
 
 int file_read(const char *path, buffer *content);
 
@@ -33,5 +34,11 @@ int output_commit(output_file *out);
 
 /* After any failure, and harmless after a commit. */
 void output_abandon(output_file *out);
+
+/*
+ * Whether a file could be written there: better known before a training than behind it. What is there stays as it is. COMET_ERROR_IO, with a
+ * line that names the option. `path` NULL: none is wanted.
+ */
+comet_status output_try(const char *option, const char *path, comet_message *message);
 
 #endif

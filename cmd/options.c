@@ -66,6 +66,8 @@ static int take_option(const option *table, int argc, char **argv, int *index) {
         *(int *)entry->target = 1;
         return value ? misuse("%s takes no value", entry->name) : DONE;
     }
+    if (!value && entry->kind == OPTION_MAYBE)
+        value = "";
     if (!value) {
         if (!is_value(argv[*index + 1]))
             return misuse("%s needs a value", entry->name);

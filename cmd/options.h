@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of a sub-command: --name, --name VALUE, --name=VALUE, --name VALUE..., in any order with the operands. */
+/* Options of a sub-command: --name, --name VALUE, --name=VALUE, --name VALUE..., --name or --name=VALUE, in any order with the operands. */
 #ifndef COMET_CMD_OPTIONS_H
 #define COMET_CMD_OPTIONS_H
 
 typedef enum option_kind {
-    OPTION_FLAG, /* target: int, set to 1 */
-    OPTION_TEXT, /* target: const char *, the last one given */
-    OPTION_MANY  /* target: text_array, all values up to the next option */
+    OPTION_FLAG,  /* target: int, set to 1 */
+    OPTION_TEXT,  /* target: const char *, the last one given */
+    OPTION_MAYBE, /* target: const char *: what follows '=', or "" where there is none */
+    OPTION_MANY   /* target: text_array, all values up to the next option */
 } option_kind;
 
 typedef struct option {

@@ -5,15 +5,18 @@
 
 #include <signal.h>
 
-/* Not 0 once SIGINT or SIGTERM came. */
+/* Not 0 once SIGINT, SIGTERM or SIGHUP came: its number. */
 extern volatile sig_atomic_t stop_asked;
+
+/* The exit code of what was stopped, as shells count: 128 and the signal's number. */
+int stop_code(void);
 
 /* A process that is asked, too; 0: none. */
 extern volatile sig_atomic_t stop_child;
 
 void stop_on_signals(void);
 
-/* In that process, instead: it leaves Ctrl-C to its parent, and ends with it. */
+/* In that process, instead: it leaves Ctrl-C and a terminal that went away to its parent, and ends with it. */
 void stop_with_parent(void);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "file.h"
 #include "message.h"
 #include "openmp.h"
 #include "options.h"
@@ -30,9 +31,10 @@ static const char help_end[] =
     "\n"
     "What it leaves behind:\n"
     "  --checkpoint DIR      a checkpoint each epoch, at the end and on Ctrl-C; none: no checkpoints\n"
-    "                        (comet-MODEL-DATA, in the current folder)\n"
+    "                        (comet-MODEL-DATA, in the current folder; DATA is the last part of folder:DIR)\n"
     "  --checkpoint-every N  every N updates instead of each epoch\n"
-    "  --resume              go on from the checkpoint, bit by bit as if it had not been interrupted\n"
+    "  --resume              go on from the checkpoint, bit by bit as if it had not been interrupted; an error if\n"
+    "                        there is none. --resume=auto begins anew then\n"
     "  --save-weights FILE   the weights alone, .safetensors with torchvision's names\n"
     "  --json-log FILE       a line of JSON for each step and evaluation\n"
     "  --report FILE.html    curves and tables\n"
@@ -40,6 +42,9 @@ static const char help_end[] =
     "\n"
     "The peak that is shown is the most that was resident beyond what was before training began, as the operating\n"
     "system counts it, without the code of libraries. Ctrl-C finishes the step, saves and ends; twice ends at once.\n"
+    "So do SIGTERM and SIGHUP.\n"
+    "\n"
+    "Exit codes: 0 done, 1 failed, 2 used wrongly; stopped by Ctrl-C 130, by SIGTERM 143, by SIGHUP 129.\n"
     "\n"
     "Examples:\n"
     "  comet train --model resnet8 --epochs 3\n"
@@ -50,13 +55,14 @@ static const char help_end[] =
 
 typedef struct request {
     train_texts texts;
-    const char *checkpoint, *every, *save_weights, *log, *report;
-    int resume, quiet, help;
+    const char *checkpoint, *every, *save_weights, *log, *report, *resume;
+    int quiet, help;
     text_array operands;
 } request;
 
 /* What the observer of the run needs. */
 typedef struct watch {
+    const request *request;
     const comet_run_options *run;
     record record;
     train_progress progress;
@@ -69,7 +75,7 @@ static int read_request(request *r, int argc, char **argv) {
                           {"--save-weights", OPTION_TEXT, &r->save_weights},
                           {"--json-log", OPTION_TEXT, &r->log},
                           {"--report", OPTION_TEXT, &r->report},
-                          {"--resume", OPTION_FLAG, &r->resume},
+                          {"--resume", OPTION_MAYBE, &r->resume},
                           {"--quiet", OPTION_FLAG, &r->quiet},
                           {"--help", OPTION_FLAG, &r->help},
                           {"-h", OPTION_FLAG, &r->help},
@@ -77,22 +83,49 @@ static int read_request(request *r, int argc, char **argv) {
     return train_options_parse(&r->texts, own, sizeof own / sizeof *own, argc, argv, &r->operands);
 }
 
-/* `folder`: memory for a name of our own. */
-static int set_outputs(const request *r, comet_run_options *run, char *folder, size_t capacity) {
+/* One would take the place of the other. */
+static int check_same(const request *r) {
+    const char *const names[] = {"--save-weights", "--json-log", "--report"};
+    const char *const paths[] = {r->save_weights, r->log, r->report};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < i; k++)
+            if (paths[i] && paths[k] && strcmp(paths[i], paths[k]) == 0)
+                return misuse("%s and %s name the same file", names[k], names[i]);
+    return DONE;
+}
+
+/* Names of our own. */
+typedef struct own_names {
+    char data[TRAIN_DATA_NAME], place[TRAIN_DATA_PLACE], folder[2 * TRAIN_DATA_NAME + 64];
+} own_names;
+
+static int set_outputs(const request *r, comet_run_options *run, own_names *n) {
     int wanted = !r->checkpoint || strcmp(r->checkpoint, "none") != 0;
     if (!wanted && (r->resume || r->every))
         return misuse("%s needs a folder of checkpoints", r->resume ? "--resume" : "--checkpoint-every");
     if (r->every && parse_integer("--checkpoint-every", r->every, 1, (int64_t)1 << 40, &run->checkpoint_every) != DONE)
         return MISUSED;
-    snprintf(folder, capacity, "comet-%s-%s", run->trainer.model, comet_dataset_get_info(run->data)->name);
-    run->folder = !wanted ? NULL : r->checkpoint ? r->checkpoint : folder;
-    run->resume = r->resume;
+    train_data_name(&r->texts, run, n->data);
+    train_data_place(&r->texts, run, n->place);
+    snprintf(n->folder, sizeof n->folder, "comet-%s-%s", run->trainer.model, n->data);
+    run->folder = !wanted ? NULL : r->checkpoint ? r->checkpoint : n->folder;
+    run->data_name = n->place;
     run->weights_out = r->save_weights;
     run->stop = &stop_asked;
-    return DONE;
+    return train_resume_read(r->resume, &run->resume) == DONE ? check_same(r) : MISUSED;
 }
 
 /* ---- while it runs ---- */
+
+/* What cannot be written is better known now than at the end. The folder of checkpoints is there: outputs may be in it. */
+static comet_status prepare(void *context, comet_message *message) {
+    watch *w = context;
+    const request *r = w->request;
+    comet_status status = output_try("--save-weights", r->save_weights, message);
+    if (status == COMET_OK)
+        status = output_try("--report", r->report, message);
+    return status == COMET_OK ? train_log_open(&w->log, r->log, r->resume != NULL, message) : status;
+}
 
 static void print_evaluation(watch *w, const comet_run_event *event) {
     train_progress_clear(&w->progress);
@@ -141,6 +174,16 @@ static void print_summary(const watch *w) {
         printf("checkpoint '%s', weights in last.safetensors\n", w->run->folder);
 }
 
+/* What there is of a training whose report there is not. */
+static void say_where(const comet_run_options *run) {
+    if (run->folder)
+        note("the training itself is in its checkpoint: '%.400s'", run->folder);
+    else if (run->weights_out)
+        note("what was learned is in '%.400s'", run->weights_out);
+    else
+        note("the figures above are all that is left of the training");
+}
+
 static int write_report(const request *r, const watch *w) {
     char title[128], subtitle[160];
     const comet_trainer_options *t = &w->run->trainer;
@@ -149,16 +192,18 @@ static int write_report(const request *r, const watch *w) {
     snprintf(title, sizeof title, "%s on %s", t->model, comet_dataset_get_info(w->run->data)->name);
     snprintf(subtitle, sizeof subtitle, "%.60s%s%.40s, batch %d, %lld steps", t->codec, t->control ? " under " : "",
              t->control ? t->control : "", t->batch, (long long)w->record.figures.result.step);
-    return train_report_write(r->report, title, subtitle, NULL, &w->record, 1);
+    int answer = train_report_write(r->report, title, subtitle, NULL, &w->record, 1);
+    if (answer != DONE)
+        say_where(w->run);
+    return answer;
 }
 
 static int train(const request *r, comet_run_options *run, watch *w) {
     comet_run_result result;
     comet_message message = {.text = ""};
-    int answer = train_log_open(&w->log, r->log, r->resume);
-    if (answer != DONE)
-        return answer;
+    w->request = r;
     w->run = run;
+    run->prepare = prepare;
     run->observe = observe;
     run->context = w;
     record_begin(&w->record, run->trainer.codec, run);
@@ -171,20 +216,22 @@ static int train(const request *r, comet_run_options *run, watch *w) {
     if (status != COMET_OK)
         return train_fail(status, &message);
     print_summary(w);
-    answer = write_report(r, w);
-    return answer == DONE ? logged : answer;
+    int answer = write_report(r, w);
+    if (answer == DONE)
+        answer = logged;
+    return answer == DONE && result.stopped ? stop_code() : answer;
 }
 
 static int run_request(const request *r) {
     comet_run_options run = {0};
     comet_dataset *data = NULL;
-    char folder[160];
+    own_names names;
     watch *w = calloc(1, sizeof *w);
     int answer = w ? train_options_read(&r->texts, &run) : fail_memory();
     if (answer == DONE)
         answer = train_options_data(&r->texts, &run, &data);
     if (answer == DONE)
-        answer = set_outputs(r, &run, folder, sizeof folder);
+        answer = set_outputs(r, &run, &names);
     if (answer == DONE) {
         answer = train(r, &run, w);
         record_free(&w->record);

@@ -1,20 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _XOPEN_SOURCE 700 /* fdopen, ftruncate */
 #include "train_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "comet/version.h"
 #include "command.h"
+#include "data/exclusive_file.h"
 #include "json.h"
 #include "message.h"
 
-int train_log_open(train_log *log, const char *path, int append) {
-    *log = (train_log){.path = path};
+/* Devices and pipes as they are; a file is one training's. */
+static comet_exclusive open_file(const char *path, int *descriptor) {
+    struct stat target;
+    if (stat(path, &target) == 0 && !S_ISREG(target.st_mode)) {
+        *descriptor = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+        return *descriptor < 0 ? COMET_EXCLUSIVE_FAILED : COMET_EXCLUSIVE_OK;
+    }
+    comet_exclusive answer = comet_exclusive_open(path, descriptor);
+    if (answer == COMET_EXCLUSIVE_OK && fcntl(*descriptor, F_SETFL, O_APPEND) != 0)
+        answer = COMET_EXCLUSIVE_FAILED;
+    return answer;
+}
+
+comet_status train_log_open(train_log *log, const char *path, int append, comet_message *message) {
+    int descriptor = -1;
+    *log = (train_log){.path = path, .fresh = !append};
     if (!path)
-        return DONE;
-    log->file = fopen(path, append ? "a" : "w");
-    return log->file ? DONE : fail("cannot write '%s': %s", path, strerror(errno));
+        return COMET_OK;
+    comet_exclusive answer = open_file(path, &descriptor);
+    log->file = answer == COMET_EXCLUSIVE_OK ? fdopen(descriptor, "a") : NULL;
+    if (log->file)
+        return COMET_OK;
+    const int why = errno;
+    if (descriptor >= 0)
+        close(descriptor);
+    return comet_message_set(message, COMET_ERROR_IO, "--json-log: cannot write '%.400s': %s", path,
+                             answer == COMET_EXCLUSIVE_BUSY ? "another training is writing it" : strerror(why));
+}
+
+static long long size_of(const train_log *log) {
+    struct stat status;
+    return fstat(fileno(log->file), &status) == 0 && S_ISREG(status.st_mode) ? (long long)status.st_size : 0;
 }
 
 /* ---- lines ---- */
@@ -138,6 +169,9 @@ static void put_control(train_log *log, const comet_run_event *event) {
 void train_log_event(train_log *log, const comet_run_options *run, const comet_run_event *event) {
     if (!log->file)
         return;
+    if (log->fresh && size_of(log) > 0)
+        log->failed |= ftruncate(fileno(log->file), 0) != 0;
+    log->fresh = 0;
     if (event->kind == COMET_RUN_STARTED)
         put_start(log, run, event);
     else if (event->kind == COMET_RUN_STEP)
@@ -150,9 +184,7 @@ void train_log_event(train_log *log, const comet_run_options *run, const comet_r
         put_text(log, event->kind == COMET_RUN_NOTE ? "note" : "checkpoint", event);
 }
 
-int train_log_close(train_log *log, const record *r) {
-    if (!log->file)
-        return DONE;
+static void put_end(train_log *log, const record *r) {
     const record_figures *f = &r->figures;
     json j = begin(log, "end");
     json_string(&j, "state", f->status != COMET_OK ? "failed" : f->result.stopped ? "stopped" : "done");
@@ -176,6 +208,14 @@ int train_log_close(train_log *log, const record *r) {
     json_number(&j, "ms_per_step", f->result.ms_per_step);
     json_number(&j, "images_per_s", f->result.images_per_second);
     end(log, &j);
+}
+
+/* The log of an earlier run does not end with the failure of one that never began. */
+int train_log_close(train_log *log, const record *r) {
+    if (!log->file)
+        return DONE;
+    if (!log->fresh || size_of(log) == 0)
+        put_end(log, r);
     log->failed |= fclose(log->file) != 0;
     return log->failed ? fail("cannot write all of '%s': is the disk full?", log->path) : DONE;
 }

@@ -18,7 +18,7 @@ typedef struct train_texts {
 enum { TRAIN_OPTIONS = 30 };
 
 /* The shared options and a command's `own` (up to MOST_OWN_OPTIONS, its end included), which takes no operands. */
-enum { MOST_OWN_OPTIONS = 12 };
+enum { MOST_OWN_OPTIONS = 16 };
 int train_options_parse(train_texts *texts, const option *own, size_t own_count, int argc, char **argv,
                         text_array *operands);
 
@@ -30,6 +30,17 @@ int train_options_read(const train_texts *texts, comet_run_options *run);
 
 /* Opens the data and settles what depends on it. A line about it may go to standard error. */
 int train_options_data(const train_texts *texts, comet_run_options *run, comet_dataset **data);
+
+/*
+ * What the data is called in names of files: its kind, or for folder:DIR the last part of DIR, with '_' for what does not belong in a name. And
+ * what it is, for people: folder:/home/me/pets.
+ */
+enum { TRAIN_DATA_NAME = 64, TRAIN_DATA_PLACE = 4200 };
+void train_data_name(const train_texts *texts, const comet_run_options *run, char name[TRAIN_DATA_NAME]);
+void train_data_place(const train_texts *texts, const comet_run_options *run, char place[TRAIN_DATA_PLACE]);
+
+/* --resume as it was given, NULL or "" included. */
+int train_resume_read(const char *text, comet_run_resume *resume);
 
 /* Where a spill file goes if the user does not say. */
 const char *train_default_spill(void);
