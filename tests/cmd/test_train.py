@@ -40,6 +40,14 @@ class Train(case.Case):
         self.train(*arguments, "--checkpoint", "none", "--save-weights", "whole.safetensors")
         return self.read("whole.safetensors")
 
+    def make_images(self, folder, classes):
+        for split in ("train", "val"):
+            for name in classes:
+                os.makedirs(self.path("%s/%s/%s" % (folder, split, name)))
+                for i in range(8):
+                    with open(self.path("%s/%s/%s/%d.png" % (folder, split, name, i)), "wb") as file:
+                        file.write(png(20, 20, (i * 20, 60 * ord(name[0]) % 251, 99)))
+
 
 class GoingOn(Train):
     def interrupted(self, number, log_event, count, *options):
@@ -70,11 +78,11 @@ class GoingOn(Train):
     def test_ctrl_c(self):
         epochs = 4 if case.SLOW else 12
         options = ("--epochs", str(epochs), "--codec", "eb", "--eval-every", "0")
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             if os.path.exists(self.path("log")):
                 os.remove(self.path("log"))
             code, out, err, arguments = self.interrupted(number, "step", 13, *options)
-            self.assertEqual(code, 0, err)
+            self.assertEqual(code, 128 + number, err)
             self.assertIn("--resume", out)
             end = self.log("log", "end")[0]
             self.assertEqual(end["state"], "stopped")
@@ -84,27 +92,105 @@ class GoingOn(Train):
         self.assertEqual(self.log("log", "start")[1]["step"], end["step"])
         self.assertEqual(self.read("w.safetensors"), self.weights(*options))
 
-    def test_begins_anew_without_taking_away(self):
-        self.train("--steps", "3", "--checkpoint", "c")
-        first = self.read("c/last.safetensors")
-        done = self.run_comet(*SMALL, "--steps", "4", "--seed", "2", "--checkpoint", "c")
-        self.assertEqual(done.returncode, 0)
-        self.assertIn("earlier.safetensors", done.stderr.decode())
-        self.assertEqual(self.read("c/earlier.safetensors"), first)
-        self.assertNotEqual(self.read("c/last.safetensors"), first)
+    def test_a_terminal_that_goes_away(self):
+        """Said twice, as shells do, it is saved once and for all; under nohup it is not heard."""
+        arguments = (*SMALL, "--epochs", "3000", "--checkpoint", "c", "--json-log", "log", "--eval-every", "0")
+        child = self.start(*arguments)
+        self.addCleanup(child.kill)
+        self.wait_for(child, "log", "step", 3)
+        child.send_signal(signal.SIGHUP)
+        child.send_signal(signal.SIGHUP)
+        child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 129)
+        end = self.log("log", "end")[0]
+        self.assertEqual((end["state"], self.log("log", "checkpoint")[-1]["step"]), ("stopped", end["step"]))
+        child = self.start(*arguments, "--resume", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.addCleanup(child.kill)
+        self.wait_for(child, "log", "step", end["step"] + 3)
+        child.send_signal(signal.SIGHUP)
+        self.wait_for(child, "log", "step", len(self.log_of_a_writer("log")) + 20)
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 143)
 
-    def test_resume_with_nothing_there_begins(self):
-        self.train("--steps", "3", "--resume")
-        self.assertTrue(os.path.exists(self.path("comet-resnet8-generated/last.safetensors")))
-        self.train("--steps", "5", "--resume", "--json-log", "log")
-        self.assertEqual([line["step"] for line in self.log("log", "step")], [4, 5])
+    def log_of_a_writer(self, name):
+        """Steps so far; the last line may not be whole."""
+        return [line for line in self.read(name).decode().splitlines() if '"event": "step"' in line]
+
+    def test_begins_anew_without_taking_away(self):
+        """Whatever is put aside stays, and the line names it."""
+        before = []
+        for number, name in enumerate(("", "earlier.safetensors", "earlier-2.safetensors", "earlier-3.safetensors")):
+            done = self.run_comet(*SMALL, "--steps", "3", "--seed", str(number), "--checkpoint", "c")
+            self.assertEqual(done.returncode, 0)
+            self.assertRegex(done.stderr.decode(), "'c/%s'\n\\Z" % name if name else r"\A\Z")
+            before.append(self.read("c/last.safetensors"))
+        self.assertEqual(self.read("c/earlier.safetensors"), before[0])
+        self.assertEqual(self.read("c/earlier-2.safetensors"), before[1])
+        self.assertEqual(self.read("c/earlier-3.safetensors"), before[2])
+        self.assertEqual(len(set(before)), 4)
+
+    def test_nothing_to_resume_from(self):
+        folder = "comet-resnet8-generated"
+        text = self.refused(1, *SMALL, "--steps", "3", "--resume", says="--resume=auto")
+        self.assertIn("'%s'" % folder, text)
+        self.assertEqual(os.listdir(self.folder), [])
+        done = self.run_comet(*SMALL, "--steps", "3", "--resume=auto")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("there is no checkpoint in '%s': beginning anew" % folder, done.stderr.decode())
+        self.train("--steps", "5", "--resume=auto", "--json-log", "log")
+        self.train("--steps", "6", "--resume", "--json-log", "log")
+        self.assertEqual([line["step"] for line in self.log("log", "step")], [4, 5, 6])
+        self.refused(2, *SMALL, "--resume=yes", says="--resume=auto")
+        self.refused(2, *SMALL, "--resume", "auto", says="auto")
+
+    def test_two_in_one_folder(self):
+        """The second is refused at once; the first does not notice, its log included."""
+        options = (*SMALL, "--epochs", "3000", "--checkpoint", "c", "--json-log", "log", "--eval-every", "0")
+        child = self.start(*options)
+        self.addCleanup(child.kill)
+        self.wait_for(child, "log", "step", 3)
+        for more in ((), ("--resume=auto",)):
+            text = self.refused(1, *options, *more, says="another training is writing its checkpoints to 'c'")
+            self.assertIn("(process %d on " % child.pid, text)
+            self.assertIn("--checkpoint", text)
+        text = self.refused(1, *SMALL, "--steps", "3", "--checkpoint", "d", "--json-log", "log", says="another training")
+        self.assertFalse(os.path.exists(self.path("d")))
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130)
+        steps = self.log("log", "step")
+        self.assertEqual([s["step"] for s in steps], list(range(1, len(steps) + 1)))
+        self.assertEqual(len(self.log("log", "start")), 1)
+        self.assertFalse(os.path.exists(self.path("c/lock")))
+        self.assertFalse(os.path.exists(self.path("c/earlier.safetensors")))
+
+    def test_each_data_set_has_its_folder(self):
+        options = ("train", "--model", "resnet8", "--image", "16", "--batch", "8", "--quiet", "--data")
+        self.make_images("a/my pets", "xyz")
+        self.make_images("b/my pets", "xyz")
+        self.make_images("c/my pets", "uvw")
+        self.comet(*options, "folder:a/my pets/", "--steps", "2")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["a", "b", "c", "comet-resnet8-my_pets"])
+        done = self.run_comet(*options, "folder:./a/../a/my pets", "--steps", "3", "--resume")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        done = self.run_comet(*options, "folder:b/my pets", "--steps", "4", "--resume")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr.decode(), r"\Acomet: the checkpoint is of 'folder:/[^']*/a/my pets', this is "
+                                               r"'folder:/[^']*/b/my pets'; names and labels are the same[^\n]*\n\Z")
+        text = self.refused(1, *options, "folder:c/my pets", "--steps", "5", "--resume", says="other names or labels")
+        self.assertIn("b/my pets'", text)
 
     def test_other_options_are_refused(self):
         self.train("--steps", "3", "--checkpoint", "c")
         last = self.read("c/last.safetensors")
         for options in (("--codec", "none"), ("--seed", "5"), ("--lr", "0.3"), ("--batch", "8"), ("--image", "20"),
                         ("--optimiser", "adamw")):
-            self.refused(1, *SMALL, "--steps", "6", "--checkpoint", "c", "--resume", *options, says="checkpoint")
+            self.refused(1, *SMALL, "--steps", "6", "--checkpoint", "c", "--resume", *options,
+                         says="%s was " % options[0])
+        text = self.refused(1, *SMALL, "--steps", "6", "--checkpoint", "c", "--resume", "--lr", "0.3", "--no-augment",
+                            says="--lr was 0.0125, now 0.3; --no-augment was not given, now given")
+        self.assertNotIn("momentum", text)
         self.assertEqual(self.read("c/last.safetensors"), last)
 
     def test_damaged_checkpoint(self):
@@ -167,17 +253,12 @@ class Output(Train):
         out, err = child.communicate(timeout=60)
         self.assertIn("stopping", err.decode())
         self.assertIn("stopped after step", out.decode())
-        self.assertEqual(child.returncode, 0)
+        self.assertEqual(child.returncode, 130)
 
     def test_weights_of_another_number_of_classes(self):
         """Ten classes to three: the last layer begins anew, and a line says so."""
         self.train("--steps", "2", "--channels", "3", "--save-weights", "w.safetensors")
-        for split in ("train", "val"):
-            for name in ("a", "b", "c"):
-                os.makedirs(self.path("set/%s/%s" % (split, name)))
-                for i in range(8):
-                    with open(self.path("set/%s/%s/%d.png" % (split, name, i)), "wb") as file:
-                        file.write(png(20, 20, (i * 20, 60 * ord(name) % 251, 99)))
+        self.make_images("set", "abc")
         options = ("train", "--model", "resnet8", "--data", "folder:set", "--image", "16", "--batch", "8", "--steps",
                    "3", "--quiet", "--checkpoint", "none")
         done = self.run_comet(*options, "--weights", "w.safetensors")
@@ -247,8 +328,53 @@ class Failures(Train):
         for options in (("--checkpoint", "file"), ("--checkpoint", "no/where"), ("--json-log", "no/log")):
             self.refused(1, *SMALL, "--steps", "2", *options, says=options[1])
         self.refused(1, *SMALL, "--steps", "2", "--spill-dir", "no", "--codec", "offload", says="no")
-        self.refused(1, *SMALL, "--steps", "2", "--save-weights", "no/w", says="no/w")
-        self.assertTrue(os.path.exists(self.path("comet-resnet8-generated/last.safetensors")))
+        self.assertEqual(os.listdir(self.folder), ["file"])
+
+    def test_outputs_are_tried_first(self):
+        """Nothing is trained, and nothing of an earlier training is changed."""
+        outputs = ("--checkpoint", "c", "--save-weights", "w", "--report", "r.html", "--json-log", "log")
+        self.train("--steps", "2", *outputs)
+        names = ("c/last.safetensors", "w", "r.html", "log")
+        before = {name: self.read(name) for name in names}
+        files = sorted(os.listdir(self.folder))
+        os.mkdir(self.path("folder"))
+        for option in ("--save-weights", "--report", "--json-log"):
+            for path in ("no/x", "folder", "", "x" * 300):
+                text = self.refused(1, *SMALL, "--steps", "2", *outputs, option, path, says=option)
+                self.assertIn("'%s'" % path, text)
+        self.refused(2, *SMALL, *outputs, "--report", "w", says="same file")
+        self.refused(1, *SMALL, "--steps", "2", *outputs, "--weights", "none", says="none")
+        self.assertEqual({name: self.read(name) for name in names}, before)
+        self.assertEqual(os.listdir(self.path("c")), ["last.safetensors"])
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted([*files, "folder"]))
+        self.train("--steps", "2", "--checkpoint", "d", "--save-weights", "d/w", "--report", "d/r.html", "--json-log",
+                   "d/log")
+        self.assertEqual(sorted(os.listdir(self.path("d"))), ["last.safetensors", "log", "r.html", "w"])
+
+    def test_a_report_that_cannot_be_written_at_the_end(self):
+        os.mkdir(self.path("reports"))
+        for checkpoint, says in (("c", "in its checkpoint: 'c'"), ("none", "the figures above are all")):
+            child = self.start(*SMALL, "--epochs", "3000", "--eval-every", "0", "--checkpoint", checkpoint,
+                               "--json-log", "log", "--report", "reports/r.html")
+            self.addCleanup(child.kill)
+            self.wait_for(child, "log", "step", 3)
+            os.rename(self.path("reports"), self.path("gone"))
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 1)
+            self.assertIn("cannot write the report 'reports/r.html'", err.decode())
+            self.assertIn(says, err.decode())
+            self.assertIn("stopped after step", out.decode())
+            os.rename(self.path("gone"), self.path("reports"))
+            os.remove(self.path("log"))
+
+    def test_full_disk_for_weights(self):
+        """What is lost is not said to be there."""
+        text = self.refused(1, *SMALL, "--steps", "3", "--checkpoint", "none", "--save-weights", "w",
+                            preexec_fn=limit_files(50000), says="cannot write")
+        self.assertIn("after step 3, and there is no checkpoint", text)
+        self.assertNotIn("nothing", text)
+        self.assertEqual(os.listdir(self.folder), [])
 
     def test_budget(self):
         """Too small: the least that would do is named, and does."""
