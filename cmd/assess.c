@@ -57,6 +57,8 @@ static const char help[] =
     "variance over bound^2 / 3, 1 if errors are uniform; distance: the greatest difference of distribution functions\n"
     "(Kolmogorov-Smirnov) from a uniform one.\n"
     "\n"
+    "Exit codes: 0 done, 1 failed, 2 used wrongly; stopped by Ctrl-C 130, by SIGTERM 143, by SIGHUP 129.\n"
+    "\n"
     "Each tensor, bound and batch takes a forward and a backward. Streams without loss take about as much memory as "
     "'comet\n"
     "train --codec none'.\n"
@@ -149,8 +151,11 @@ static void step(void *context, const char *what) {
 static void show(measurement *s) {
     const char *report = s->request->study.report;
     s->answer = s->request->study.json ? assess_print_json(&s->shown) : assess_print(&s->shown);
-    if (s->answer == DONE && report)
+    if (s->answer == DONE && report) {
         s->answer = assess_report(report, &s->shown);
+        if (s->answer != DONE)
+            note("the results are on standard output");
+    }
     if (s->answer == DONE && report && !s->request->study.json)
         printf("\nReport: %s\n", report);
 }
@@ -211,9 +216,15 @@ static int assess(measurement *s, comet_run_options *run) {
     stop_on_signals();
     status = comet_run(run, NULL, &result, &message);
     train_progress_clear(&s->training);
-    if (status == COMET_OK && result.stopped && result.step < run->steps)
-        return fail("stopped after %lld of %lld updates", (long long)result.step, (long long)run->steps);
-    return status == COMET_OK ? s->answer : train_fail(status, &message);
+    if (status == COMET_OK && (!result.stopped || result.step >= run->steps))
+        return s->answer;
+    if (!stop_asked)
+        return train_fail(status, &message);
+    if (status == COMET_OK)
+        note("stopped after %lld of %lld updates", (long long)result.step, (long long)run->steps);
+    else
+        note("%s", message.text);
+    return stop_code();
 }
 
 static int read_study(request *r, measurement *s, comet_run_options *run) {
@@ -241,6 +252,8 @@ static int run_request(void *context) {
     if (answer == DONE)
         answer = train_options_data(&r->study.texts, &run, &data);
     if (answer == DONE)
+        answer = study_try_report(&r->study);
+    if (answer == DONE)
         answer = assess(s, &run);
     comet_dataset_free(data);
     free(s);
@@ -248,7 +261,7 @@ static int run_request(void *context) {
 }
 
 int command_assess(int argc, char **argv) {
-    static const study_command command = {help, NULL, run_request};
+    static const study_command command = {help, NULL, run_request, NULL};
     request r = {0};
     return study_carry_out(&command, &r.study, &r, read_request(&r, argc, argv), argv);
 }

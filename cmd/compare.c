@@ -28,9 +28,9 @@ static const char help_begin[] =
     "spilled\n"
     "                        or recomputed that its name does not say\n"
     "  --json                one JSON object on standard output instead of the table\n"
-    "  --report FILE.html    curves, memory over a step, ratio per layer\n"
-    "  --quiet               no progress on standard error\n"
-    "\n";
+    "  --report FILE.html    curves, memory over a step, ratio per layer; an existing one is replaced only by one of "
+    "all runs\n"
+    "  --quiet               no progress on standard error\n";
 
 static const char help_end[] =
     "\n"
@@ -39,6 +39,8 @@ static const char help_end[] =
     "prefetch); measured is the most that was resident beyond what was before the run, as the operating system counts "
     "it,\n"
     "without the code of libraries. The data set itself is in neither.\n"
+    "\n"
+    "Exit codes: 0 done, 1 a run failed, 2 used wrongly; stopped by Ctrl-C 130, by SIGTERM 143, by SIGHUP 129.\n"
     "\n"
     "Examples:\n"
     "  comet compare --model resnet8 --epochs 1\n"
@@ -54,7 +56,10 @@ typedef struct request {
 } request;
 
 static int read_request(request *r, int argc, char **argv) {
-    const option own[] = {{"--variants", OPTION_TEXT, &r->variants}, {"--seeds", OPTION_TEXT, &r->seeds}};
+    const option own[] = {{"--variants", OPTION_TEXT, &r->variants},
+                          {"--seeds", OPTION_TEXT, &r->seeds},
+                          {"--state", OPTION_TEXT, &r->study.state},
+                          {"--resume", OPTION_MAYBE, &r->study.resume}};
     int answer = study_parse(&r->study, own, sizeof own / sizeof *own, argc, argv);
     if (answer == DONE && r->study.texts.codec)
         return misuse("--codec is for 'comet train'; give --variants");
@@ -97,7 +102,7 @@ static int make_plan(request *r, compare_plan *plan, comet_dataset **data) {
 }
 
 static int run_request(void *context) {
-    static const study_views views = {compare_print, compare_print_json, compare_report};
+    static const study_views views = {"compare", compare_print, compare_print_json, compare_report};
     request *r = context;
     comet_dataset *data = NULL;
     compare_plan *plan = calloc(1, sizeof *plan);
@@ -110,7 +115,7 @@ static int run_request(void *context) {
 }
 
 int command_compare(int argc, char **argv) {
-    static const study_command command = {help_begin, help_end, run_request};
+    static const study_command command = {help_begin, help_end, run_request, study_runs_help};
     request r = {0};
     return study_carry_out(&command, &r.study, &r, read_request(&r, argc, argv), argv);
 }

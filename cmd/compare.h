@@ -3,6 +3,7 @@
 #ifndef COMET_CMD_COMPARE_H
 #define COMET_CMD_COMPARE_H
 
+#include "compare_state.h"
 #include "parse.h"
 #include "record.h"
 #include "train_options.h"
@@ -18,6 +19,7 @@ struct compare_plan {
     int seeds;   /* run.trainer.seed and those behind it */
     int largest; /* 1: each variant at the largest batch that fits run.trainer.memory_bytes, up to the batch given */
     int quiet;
+    compare_state_plan state; /* where finished runs are kept; `runs` is set from the above */
 };
 
 /* A variant that is a form, or a controller's name: for `apply`. */
@@ -27,14 +29,18 @@ int compare_form(const compare_plan *plan, const char *variant, comet_run_option
 typedef struct compare_results {
     record *records;
     int count, per_variant;
+    compare_state state; /* until it is known whether there is anything left to go on with */
 } compare_results;
 
 /*
  * Runs them, one after the other. A run that fails, even by a signal, is a record that says so; the others go on.
- * FAILED only where none can be had. No thread may have been started: the process forks.
+ * stop_code() where a signal ended it; FAILED only where no run can be had. No thread may have been started: the process forks.
  */
 int compare_run(const compare_plan *plan, compare_results *results);
 void compare_results_free(compare_results *results);
+
+/* Runs that are finished, of all that were wanted. */
+int compare_finished(const compare_results *results);
 
 int compare_failures(const compare_results *results);
 

@@ -96,7 +96,8 @@ static void collect(record *r, const char *variant, uint64_t seed, pid_t child, 
     fail_record(r, variant, seed, why);
 }
 
-static void run_apart(const compare_plan *plan, comet_run_options *run, const place *at, record *r) {
+static void run_apart(const compare_plan *plan, comet_run_options *run, const place *at, compare_state *state,
+                      record *r) {
     int ends[2];
     fflush(NULL); /* what is buffered would come twice */
     if (pipe(ends) != 0) {
@@ -106,11 +107,14 @@ static void run_apart(const compare_plan *plan, comet_run_options *run, const pl
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
+        compare_state_leave(state);
         stop_with_parent();
         run_here(plan, run, at, ends[1]);
     }
     close(ends[1]);
     stop_child = child > 0 ? (sig_atomic_t)child : 0;
+    if (child > 0 && stop_asked)
+        kill(child, SIGTERM); /* asked before the handler knew of it */
     if (child > 0)
         collect(r, variant_of(plan, at), run->trainer.seed, child, ends[0]);
     else
@@ -125,27 +129,69 @@ int compare_form(const compare_plan *plan, const char *variant, comet_run_option
     return train_control_read(&plan->texts, variant, 1, &run->trainer);
 }
 
-int compare_run(const compare_plan *plan, compare_results *results) {
-    int count = plan->variant_count * plan->seeds;
-    *results = (compare_results){.records = calloc((size_t)count, sizeof(record)), .per_variant = plan->seeds};
-    if (!results->records)
-        return fail_memory();
+static int run_one(const compare_plan *plan, const place *at, compare_results *results) {
+    comet_run_options run = plan->run;
+    record *r = &results->records[at->index];
+    if (plan->apply(plan, variant_of(plan, at), &run) != DONE)
+        return MISUSED;
+    run.trainer.seed += (uint64_t)(at->index % plan->seeds);
+    run_apart(plan, &run, at, &results->state, r);
+    if (r->figures.status == COMET_OK)
+        compare_state_add(&results->state, at->index, r);
+    return DONE;
+}
+
+/* Behind the last run that there is, nothing is shown; before it, what is missing. */
+static void close_gaps(const compare_plan *plan, compare_results *results, int count) {
+    for (place at = {.index = count}; at.index-- > 0;) {
+        record *r = &results->records[at.index];
+        if (r->figures.name[0] && results->count == 0)
+            results->count = at.index + 1;
+        else if (!r->figures.name[0] && results->count > 0)
+            fail_record(r, variant_of(plan, &at), plan->run.trainer.seed + (uint64_t)(at.index % plan->seeds),
+                        "not run");
+    }
+}
+
+int compare_finished(const compare_results *results) {
+    return results->count - compare_failures(results);
+}
+
+static int run_all(const compare_plan *plan, compare_results *results, int count) {
+    int answer = DONE;
     stop_on_signals();
     place at = {.count = count, .start = clock_seconds()};
-    for (; at.index < count && !stop_asked; at.index++) {
-        comet_run_options run = plan->run;
-        if (plan->apply(plan, variant_of(plan, &at), &run) != DONE)
-            return MISUSED;
-        run.trainer.seed += (uint64_t)(at.index % plan->seeds);
-        run_apart(plan, &run, &at, &results->records[at.index]);
-        results->count++;
-    }
-    return stop_asked ? fail("stopped after %d of %d runs", results->count, count) : DONE;
+    for (; at.index < count && !stop_asked && answer == DONE; at.index++)
+        if (!results->records[at.index].figures.name[0])
+            answer = run_one(plan, &at, results);
+    close_gaps(plan, results, count);
+    if (answer != DONE || !stop_asked || compare_finished(results) == count)
+        return answer;
+    note("stopped: %d of %d runs are finished%s", compare_finished(results), count,
+         results->state.kept ? "; the same command with --resume goes on with the others" : "");
+    return stop_code();
+}
+
+int compare_run(const compare_plan *plan, compare_results *results) {
+    int count = plan->variant_count * plan->seeds;
+    compare_state_plan state = plan->state;
+    state.runs = count;
+    *results = (compare_results){.records = calloc((size_t)count, sizeof(record)), .per_variant = plan->seeds};
+    results->state.file = -1;
+    if (!results->records)
+        return fail_memory();
+    int answer = compare_state_open(&results->state, &state, results->records);
+    if (answer == DONE)
+        return run_all(plan, results, count);
+    close_gaps(plan, results, count); /* what was read is freed */
+    return answer;
 }
 
 void compare_results_free(compare_results *results) {
     for (int i = 0; i < results->count; i++)
         record_free(&results->records[i]);
     free(results->records);
+    if (results->records)
+        compare_state_close(&results->state, 0);
     *results = (compare_results){0};
 }

@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "compare.h"
+#include "file.h"
 #include "message.h"
 #include "openmp.h"
 #include "options.h"
@@ -28,6 +29,8 @@ static const char help[] =
     "  --quiet       no progress on standard error\n"
     "  --report FILE.html\n"
     "                where the report goes (demo-report.html)\n"
+    "\n"
+    "Exit codes: 0 done, 1 failed, 2 used wrongly; stopped by Ctrl-C 130, by SIGTERM 143, by SIGHUP 129.\n"
     "\n"
     "Examples:\n"
     "  comet demo\n"
@@ -93,7 +96,15 @@ static int show(const request *r, const compare_plan *plan, const compare_result
     int answer = compare_report(r->report, plan, results);
     if (answer == DONE)
         printf("Curves, memory over a step and bytes of each layer: %s\n", r->report);
+    else
+        note("the results are on standard output");
     return answer;
+}
+
+static int try_report(const request *r) {
+    comet_message message;
+    comet_status status = output_try("--report", r->report, &message);
+    return status == COMET_OK ? DONE : train_fail(status, &message);
 }
 
 static int run_request(const request *r) {
@@ -101,6 +112,8 @@ static int run_request(const request *r) {
     compare_results results = {0};
     compare_plan *plan = calloc(1, sizeof *plan);
     int answer = plan ? make_plan(r, plan, &data) : fail_memory();
+    if (answer == DONE)
+        answer = try_report(r);
     if (answer == DONE)
         answer = compare_run(plan, &results);
     if (answer == DONE)

@@ -42,7 +42,8 @@ static const char help[] =
     "  comet compare --model resnet8 --variants none,eb,pool:2 --seeds 3\n"
     "  comet compress --error-rel 0.1 conv1.npy -o conv1.comet\n"
     "\n"
-    "Exit codes: 0 done, 1 failed (a file is missing, damaged, ...), 2 used wrongly.\n";
+    "Exit codes: 0 done, 1 failed (a file is missing, damaged, ...), 2 used wrongly; 128 and the signal's number if a\n"
+    "training was stopped: Ctrl-C 130, SIGTERM 143, SIGHUP 129.\n";
 
 static int run_command(int argc, char **argv) {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)

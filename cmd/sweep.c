@@ -31,11 +31,13 @@ static const char help_begin[] =
     "  --seeds N             runs of each (1); from 2 on differences have an interval\n"
     "  --codec FORM          as for 'comet train' (none; eb:0, which is without loss, for --on activation)\n"
     "  --json                one JSON object on standard output instead of the table\n"
-    "  --report FILE.html    the differences as a picture\n"
-    "  --quiet               no progress on standard error\n"
-    "\n";
+    "  --report FILE.html    the differences as a picture; an existing one is replaced only by one of all runs\n"
+    "  --quiet               no progress on standard error\n";
 
 static const char help_end[] = "\n"
+                               "Exit codes: 0 done, 1 a run failed, 2 used wrongly; stopped by Ctrl-C 130, by "
+                               "SIGTERM 143, by SIGHUP 129.\n"
+                               "\n"
                                "Examples:\n"
                                "  comet sweep --model resnet8 --epochs 1 --layers conv1,fc --sigma 0.3,1,3\n"
                                "  comet sweep --model resnet8 --data cifar10:data --seeds 3 --report sweep.html\n"
@@ -54,7 +56,9 @@ static int read_request(request *r, int argc, char **argv) {
                           {"--sigma", OPTION_TEXT, &r->sigmas},
                           {"--on", OPTION_TEXT, &r->on},
                           {"--shape", OPTION_TEXT, &r->shape},
-                          {"--seeds", OPTION_TEXT, &r->seeds}};
+                          {"--seeds", OPTION_TEXT, &r->seeds},
+                          {"--state", OPTION_TEXT, &r->study.state},
+                          {"--resume", OPTION_MAYBE, &r->study.resume}};
     int answer = study_parse(&r->study, own, sizeof own / sizeof *own, argc, argv);
     r->layers = r->layers ? r->layers : "each";
     r->sigmas = r->sigmas ? r->sigmas : "0.3,1";
@@ -108,7 +112,7 @@ static int read_runs(request *r, sweep_plan *plan, comet_dataset **data) {
 }
 
 static int run_request(void *context) {
-    static const study_views views = {sweep_print, sweep_print_json, sweep_report};
+    static const study_views views = {"sweep", sweep_print, sweep_print_json, sweep_report};
     request *r = context;
     comet_dataset *data = NULL;
     sweep_memory m = {0};
@@ -125,7 +129,7 @@ static int run_request(void *context) {
 }
 
 int command_sweep(int argc, char **argv) {
-    static const study_command command = {help_begin, help_end, run_request};
+    static const study_command command = {help_begin, help_end, run_request, study_runs_help};
     request r = {0};
     return study_carry_out(&command, &r.study, &r, read_request(&r, argc, argv), argv);
 }

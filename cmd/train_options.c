@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "given.h"
 #include "message.h"
 #include "parse.h"
 #include "train/models/model.h"
@@ -97,6 +98,13 @@ int train_options_parse(train_texts *texts, const option *own, size_t own_count,
     if (answer == DONE && operands->count)
         return misuse("unexpected '%s'", operands->items[0]);
     return answer;
+}
+
+char *train_options_given(train_texts *texts, const option *own, size_t own_count, const char *const *without) {
+    option table[TRAIN_OPTIONS + MOST_OWN_OPTIONS];
+    fill_table(texts, table);
+    memcpy(table + TRAIN_OPTIONS, own, own_count * sizeof *own);
+    return given_text(table, without);
 }
 
 int train_fail(comet_status status, const comet_message *message) {
