@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "train/checkpoint_impl.h"
 
-enum { PIECE = 1 << 20 };
+enum { PIECE = 1 << 16 };
 
 static comet_status sum_tensor(const comet_safetensors *file, const comet_safetensors_entry *entry, void *piece,
                                uint32_t *sum) {

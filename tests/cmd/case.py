@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 COMET = ""
@@ -26,6 +27,21 @@ class Case(unittest.TestCase):
     def start(self, *arguments, **options):
         return subprocess.Popen([COMET, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 **options)
+
+    def wait_until(self, happened, what):
+        for _ in range(6000):
+            if happened():
+                return
+            time.sleep(0.01)
+        self.fail("never: " + what)
+
+    def wait_for_handler(self, child, number):
+        """Until the signal would be noticed."""
+        def is_caught():
+            with open("/proc/%d/status" % child.pid) as file:
+                mask = [line.split()[1] for line in file if line.startswith("SigCgt:")]
+            return int(mask[0], 16) >> (number - 1) & 1
+        self.wait_until(is_caught, "a handler of signal %d" % number)
 
     def run_comet(self, *arguments, **options):
         return subprocess.run([COMET, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

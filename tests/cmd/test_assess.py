@@ -3,7 +3,9 @@
 """comet assess and comet sweep from outside.  usage: test_assess.py COMET [TEST...]"""
 import json
 import math
+import os
 import re
+import signal
 
 import case
 
@@ -91,6 +93,21 @@ class Assess(case.Case):
         self.assertEqual(done.returncode, 0)
         self.assertRegex(done.stderr.decode(), r"\A(comet: [^\n]*\n)*\Z")
 
+    def test_stopped(self):
+        """While it trains, and while it measures: nothing is shown, an earlier report stays."""
+        with open(self.path("r.html"), "wb") as file:
+            file.write(b"an earlier one")
+        for number, options in ((signal.SIGINT, ("--steps", "1000000")), (signal.SIGTERM, ("--batches", "1000000")),
+                                (signal.SIGHUP, ("--batches", "1000000"))):
+            child = self.start("assess", *SMALL, *options, "--report", "r.html")
+            self.addCleanup(child.kill)
+            self.wait_for_handler(child, number)
+            child.send_signal(number)
+            out, err = child.communicate(timeout=60)
+            self.assertEqual((child.returncode, out), (128 + number, b""))
+            self.assertRegex(err.decode(), r"comet: stopped[^\n]*\n\Z")
+        self.assertEqual(self.read("r.html"), b"an earlier one")
+
     def test_misuse(self):
         for arguments, says in ((("--error-rel", "0"), "above 0"), (("--error-rel", "x"), "'x'"),
                                 (("--error-rel", "0.1,"), "empty"), (("--layers", "nothing"), "'nothing'"),
@@ -127,6 +144,22 @@ class Sweep(case.Case):
             deviation = math.sqrt(sum((g - sum(gaps) / 2) ** 2 for g in gaps))
             self.assertAlmostEqual(line["half_width_95"], 12.7062 * deviation / math.sqrt(2), places=2)
         self.assertEqual(report["failures"], [])
+
+    def test_goes_on(self):
+        options = ("--layers", "conv1,fc", "--sigma", "0.1,0.2,0.3,1,2,3")
+        expected = self.sweep(*options)
+        child = self.start("sweep", *SMALL, "--steps", "6", "--json", *options)
+        self.addCleanup(child.kill)
+        state = "comet-sweep-resnet8-generated.runs"
+
+        def is_kept():
+            return os.path.exists(self.path(state)) and os.path.getsize(self.path(state)) > 4096
+        self.wait_until(is_kept, "a finished run")
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130)
+        self.assertEqual(self.sweep(*options, "--resume"), expected)
+        self.assertEqual(os.listdir(self.folder), [])
 
     def test_is_what_train_does(self):
         line = self.sweep("--layers", "*", "--sigma", "3")
