@@ -39,7 +39,7 @@ late() {
 }
 
 compare() { # NAME VARIANTS SEEDS; one thread each, so that two can run side by side
-    "$comet" compare --model resnet8 --data "$cifar" --epochs 5 --eval-every 0 --threads 1 --variants "$2" --seeds "$3" --json \
+    "$comet" compare --model resnet8 --data "$cifar" --epochs 5 --eval-every 0 --threads 1 --variants "$2" --seeds "$3" --state "$out/$1.runs" --json \
         --report "$out/$1.html" --quiet >"$out/$1.json"
 }
 
