@@ -31,7 +31,8 @@ static void observe(void *context, const comet_run_event *event) {
 /* Where each run is, of all. */
 typedef struct place {
     int index, count;
-    double start; /* of the first */
+    int done, all; /* of those that were not finished before */
+    double start;  /* of the first of these */
 } place;
 
 static const char *variant_of(const compare_plan *plan, const place *at) {
@@ -57,8 +58,8 @@ static void run_here(const compare_plan *plan, comet_run_options *run, const pla
     comet_status status = find_batch(plan, run, &message);
     w.record.figures.batch = run->trainer.batch;
     train_progress_begin(&w.progress, label, &w.record.mark, plan->quiet);
-    w.progress.runs_before = at->index;
-    w.progress.runs = at->count;
+    w.progress.runs_before = at->done;
+    w.progress.runs = at->all;
     w.progress.first_start = at->start;
     run->observe = observe;
     run->context = &w;
@@ -160,10 +161,12 @@ int compare_finished(const compare_results *results) {
 static int run_all(const compare_plan *plan, compare_results *results, int count) {
     int answer = DONE;
     stop_on_signals();
-    place at = {.count = count, .start = clock_seconds()};
+    place at = {.count = count, .all = count - results->state.kept, .start = clock_seconds()};
     for (; at.index < count && !stop_asked && answer == DONE; at.index++)
-        if (!results->records[at.index].figures.name[0])
+        if (!results->records[at.index].figures.name[0]) {
             answer = run_one(plan, &at, results);
+            at.done++;
+        }
     close_gaps(plan, results, count);
     if (answer != DONE || !stop_asked || compare_finished(results) == count)
         return answer;

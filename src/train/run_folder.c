@@ -71,6 +71,8 @@ static comet_status make_folder(comet_run_session *s) {
 comet_status comet_run_open_folder(comet_run_session *s) {
     const comet_run_options *o = s->options;
     comet_checkpoint_path path;
+    if (!o->folder && o->resume)
+        return comet_message_set(s->message, COMET_ERROR_ARGUMENT, "to resume takes a folder of checkpoints");
     if (!o->folder)
         return COMET_OK;
     comet_status status = comet_checkpoint_path_of(o->folder, COMET_CHECKPOINT_PREVIOUS, &path, s->message);

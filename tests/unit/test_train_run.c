@@ -545,6 +545,9 @@ static void test_refused(void **state) {
     options = small_run(&d);
     options.trainer.memory_bytes = 100000;
     assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_CAPACITY, message, "at least");
+    options = small_run(&d);
+    options.resume = COMET_RUN_RESUME_AUTO;
+    assert_refused(comet_run(&options, NULL, &result, &message), COMET_ERROR_ARGUMENT, message, "a folder");
     assert_int_equal(count_of(&d, COMET_RUN_STARTED), 0);
 }
 
