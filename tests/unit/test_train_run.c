@@ -568,6 +568,7 @@ static void test_full_spill(void **state) {
     run(&options, &result);
     assert_int_equal(result.step, 20);
     options.folder = NULL;
+    options.resume = COMET_RUN_ANEW;
     options.weights_out = in_folder("spill-whole.safetensors");
     run(&options, &result);
     assert_same_files(in_folder("spill-parts.safetensors"), in_folder("spill-whole.safetensors"));
