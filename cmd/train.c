@@ -42,7 +42,7 @@ static const char help_end[] =
     "\n"
     "The peak that is shown is the most that was resident beyond what was before training began, as the operating\n"
     "system counts it, without the code of libraries. Ctrl-C finishes the step, saves and ends; twice ends at once.\n"
-    "So do SIGTERM and SIGHUP.\n"
+    "SIGTERM does the same; so does SIGHUP, unless it is ignored (nohup), and a second one changes nothing.\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 used wrongly; stopped by Ctrl-C 130, by SIGTERM 143, by SIGHUP 129.\n"
     "\n"
