@@ -5,6 +5,7 @@
 
 #include "support/assert_ok.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,13 @@
         comet_status status_of_done = (call);                                                                          \
         if (status_of_done != COMET_OK)                                                                                \
             fail_msg("%s: %s: %s", #call, comet_status_string(status_of_done), (message).text);                        \
+    } while (0)
+
+#define assert_near(a, b, relative)                                                                                    \
+    do {                                                                                                               \
+        const double near_a = (a), near_b = (b);                                                                       \
+        if (!(fabs(near_a - near_b) <= (relative)*fabs(near_b)))                                                       \
+            fail_msg("%s is %.9g, %s is %.9g", #a, near_a, #b, near_b);                                                \
     } while (0)
 
 typedef struct train_case {

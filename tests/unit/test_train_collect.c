@@ -403,13 +403,6 @@ static comet_use_stats use_of(comet_collect *collect, const comet_collect_update
     return o->uses[f.use];
 }
 
-#define assert_near(a, b, relative)                                                                                    \
-    do {                                                                                                               \
-        const double near_a = (a), near_b = (b);                                                                       \
-        if (!(fabs(near_a - near_b) <= (relative)*fabs(near_b)))                                                       \
-            fail_msg("%s is %.9g, %s is %.9g", #a, near_a, #b, near_b);                                                \
-    } while (0)
-
 static double sum(const double *x, int count) {
     double total = 0;
     for (int i = 0; i < count; i++)
