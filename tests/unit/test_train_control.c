@@ -2,6 +2,7 @@
 /* A trainer whose bounds a controller sets: decisions, steps that are not finite, jumps, checkpoints, budgets. */
 #include "test_train_trainer.h"
 
+#include "control/control.h"
 #include "train/control_text.h"
 #include "train/trainer_impl.h"
 
@@ -86,6 +87,64 @@ static void test_decides(void **state) {
     }
 }
 
+/* A step that changes no weight, always of the same batch: the same loss and the same gradients again and again. */
+static comet_trainer_result train_in_place(comet_trainer *t) {
+    return train(t, 1, 1e-30);
+}
+
+/* Where k uses reach a gradient, each may have 1 / sqrt(k) of the sigma. */
+static double share_of(comet_trainer *t, int32_t gradient) {
+    int32_t count;
+    const comet_control_tensor *tensors = comet_collect_tensors(t->parts.collect, &count);
+    int uses = 0;
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t u = 0; u < tensors[i].use_count; u++)
+            uses += tensors[i].uses[u].gradient == gradient;
+    assert_true(uses > 0);
+    return 1 / sqrt(uses);
+}
+
+/* Of a gradient that is the same in each update, with the decay that SGD adds. */
+static double momentum_of(const comet_trainer *t, int32_t gradient) {
+    const comet_parameter *p = comet_graph_parameter(t->parts.graph, gradient);
+    double sum = 0;
+    for (int64_t i = 0; i < p->count; i++)
+        sum += fabs((double)p->gradient[i] + t->options.optimiser.weight_decay * (double)p->value[i]);
+    return sum / (double)p->count;
+}
+
+/* eb = share * c * M / sensitivity, rounded down, M the mean gradient. */
+static void test_first_decision(void **state) {
+    (void)state;
+    comet_trainer_options o =
+        controlled("resnet8", "comet:c=0.5:warmup=4:every=2:smoothing=1:loosen=1000:floor=1e-6:ceiling=100");
+    o.optimiser.weight_decay = 0.01;
+    comet_trainer *t = trainer_of(&o);
+    int32_t count;
+    const comet_control_tensor *tensors = comet_collect_tensors(t->parts.collect, &count);
+    for (int step = 0; step < 5; step++)
+        train_in_place(t);
+    assert_int_equal(notes.count, count);
+    for (int32_t i = 0; i < count; i++) {
+        const comet_control_event *e = &notes.events[i];
+        assert_true(e->cause == COMET_CAUSE_FIRST && e->limit == COMET_LIMIT_USE && e->iteration == 4);
+        const int32_t gradient = tensors[e->tensor].uses[e->use].gradient;
+        assert_near(e->momentum, momentum_of(t, gradient), 1e-4);
+        assert_true(e->after.value == comet_control_round(share_of(t, gradient) * 0.5 * e->momentum / e->sensitivity));
+        assert_true(comet_control_bound(t->control, e->tensor).value == e->after.value);
+    }
+    comet_trainer_free(t);
+}
+
+/* As the log says. */
+static double last_bound_of(int32_t tensor) {
+    for (int i = notes.count; i-- > 0;)
+        if (notes.events[i].tensor == tensor)
+            return notes.events[i].after.value;
+    fail_msg("no decision of tensor %d", (int)tensor);
+    return 0;
+}
+
 /* The bound that is in force is the one with which tensors are stored; a bound that was given stays. */
 static void test_bounds(void **state) {
     (void)state;
@@ -105,6 +164,7 @@ static void test_bounds(void **state) {
             given++;
         } else {
             assert_int_equal(e->form.codec.bound_kind, COMET_BOUND_ABSOLUTE);
+            assert_true(e->form.codec.bound == last_bound_of(comet_collect_find(t->parts.collect, e)));
             set++;
         }
     }
@@ -118,7 +178,7 @@ static void test_ceiling(void **state) {
     const comet_trainer_options o =
         controlled("resnet8", "comet:c=1000:warmup=1:every=1:ceiling=0.5:loosen=1000:adaptive=0:window=1000");
     comet_trainer *t = trainer_of(&o);
-    int held = 0;
+    int held = 0, seen = 0;
     for (uint64_t step = 0; step < 12; step++) {
         train(t, step, 0.2);
         comet_trainer_control_bounds(t);
@@ -127,10 +187,11 @@ static void test_ceiling(void **state) {
             if (comet_collect_find(t->parts.collect, e) < 0 || e->form.codec.bound_kind != COMET_BOUND_ABSOLUTE)
                 continue;
             assert_true(e->rms > 0 && e->form.codec.bound <= 0.5 * e->rms);
-            held += e->form.codec.bound > 0.4 * e->rms;
+            held += e->form.codec.bound > 0.875 * 0.5 * e->rms; /* rounded down to four bits */
+            seen++;
         }
     }
-    assert_true(held > 12);
+    assert_true(seen > 100 && held > 0.9 * seen);
     comet_trainer_free(t);
 }
 
@@ -214,7 +275,7 @@ static void test_not_finite(void **state) {
         assert_true(r.skipped && !r.updated && !isfinite(r.loss));
         assert_unchanged(t, &before);
         assert_int_equal(count_of(COMET_CAUSE_NONFINITE), 1);
-        assert_true(comet_control_bound(t->control, 0).value < bound);
+        assert_true(comet_control_bound(t->control, 0).value == bound / 4);
         const comet_trainer_result after = train(t, 5, 0.05);
         assert_true(after.updated && isfinite(after.loss));
         assert_true(isfinite(evaluate(t, BATCH)));
@@ -278,53 +339,79 @@ static void test_stops(void **state) {
     comet_trainer_free(t);
 }
 
-enum { JUMPS = EFFORT_SLOW ? 1 : 5 };
+/* All outputs times a power of two, which can be taken back: what a rate that is too high does to a network. */
+static void scale_head(comet_trainer *t, float factor) {
+    comet_parameter *p = comet_graph_parameter_named(t->parts.graph, "fc.weight");
+    for (int64_t i = 0; i < p->count; i++)
+        p->value[i] *= factor;
+}
 
-/* The mean loss of the last ten of 90 steps, with a rate that is far too high for three of them. */
-static double loss_after_jump(const comet_trainer_options *options, int seed) {
-    comet_trainer_options o = *options;
-    o.seed = (uint64_t)seed;
-    comet_trainer *t = trainer_of(&o);
-    comet_mean loss = {0};
-    for (uint64_t step = 0; step < 90; step++) {
-        const comet_trainer_result r = train(t, step, step >= 30 && step < 33 ? 4 : 0.05);
-        assert_true(isfinite(r.loss));
-        if (step >= 80)
-            comet_mean_add(&loss, r.loss, 1);
+/* Bounds that the next step will have: this part of those that are given; 0: they are noted. */
+static void check_bounds(comet_trainer *t, double *bounds, double part) {
+    comet_trainer_control_bounds(t);
+    for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
+        const comet_plan_entry *e = comet_plan_get_entry(t->parts.plan, i);
+        if (comet_collect_find(t->parts.collect, e) < 0)
+            continue;
+        if (part > 0)
+            assert_true(e->form.codec.bound == part * bounds[i]);
+        bounds[i] = part > 0 ? bounds[i] : e->form.codec.bound;
     }
+}
+
+/*
+ * A known sequence of losses: steady, three that are high, and steady again. Bounds are a quarter from the first high one on, a half when `recover` steps have passed, and
+ * what they were after as many more; streams are then as large as before, to the byte.
+ */
+static void test_jump(void **state) {
+    (void)state;
+    enum { JUMP = 25, RECOVER = 15, MOST_ENTRIES = 100 };
+    const comet_trainer_options o =
+        controlled("resnet8", "comet:c=0.1:warmup=5:every=5:adaptive=0:loosen=1000:floor=1e-6:recover=15");
+    comet_trainer *t = trainer_of(&o);
+    double bounds[MOST_ENTRIES], steady = 0;
+    uint64_t bytes = 0;
+    assert_in_range(comet_plan_entries(t->parts.plan), 1, MOST_ENTRIES);
+    for (int step = 0; step < JUMP + 2 * RECOVER + 2; step++) {
+        const int is_high = step >= JUMP && step < JUMP + 3;
+        scale_head(t, is_high ? 16 : 1);
+        const comet_trainer_result r = train_in_place(t);
+        scale_head(t, is_high ? 0.0625f : 1);
+        steady = step == 0 ? r.loss : steady;
+        bytes = step == JUMP - 1 ? r.saved_stored_bytes : bytes;
+        assert_true(is_high ? r.loss > 2 * steady : r.loss == steady);
+        if (step < JUMP)
+            check_bounds(t, bounds, step < JUMP - 1 ? 0 : 1);
+        else
+            check_bounds(t, bounds, step < JUMP + RECOVER ? 0.25 : step < JUMP + 2 * RECOVER ? 0.5 : 1);
+        if (step > JUMP && step <= JUMP + 2 * RECOVER)
+            assert_true(r.saved_stored_bytes > bytes + bytes / 8);
+        else if (step >= JUMP)
+            assert_int_equal(r.saved_stored_bytes, bytes);
+    }
+    assert_int_equal(count_of(COMET_CAUSE_SPIKE), 1);
+    assert_int_equal(count_of(COMET_CAUSE_RECOVERY), 2);
     comet_trainer_free(t);
-    return comet_mean_value(&loss);
 }
 
-static int in_order(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Where a jump leads is chaotic, compressed or not: hence the median. */
-static double median_after_jump(const comet_trainer_options *o) {
-    double loss[JUMPS];
-    for (int i = 0; i < JUMPS; i++)
-        loss[i] = loss_after_jump(o, i + 1);
-    qsort(loss, JUMPS, sizeof *loss, in_order);
-    return loss[JUMPS / 2];
-}
-
-/* Bounds tighten, recover, and training comes back as it does without compression. */
+/*
+ * A rate that is far too high for three steps. Where that leads is chaotic, compressed or not, and no seed says more of it than another: what is asked is that it is
+ * noticed at once and that training goes on.
+ */
 static void test_rate_jump(void **state) {
     (void)state;
-    const comet_trainer_options o = controlled("resnet8", "comet:warmup=5:every=5:recover=20"),
-                                none = options_for("resnet8", "none");
-    const double with = median_after_jump(&o);
-    assert_true(count_of(COMET_CAUSE_SPIKE) >= JUMPS);
-    assert_true(count_of(COMET_CAUSE_RECOVERY) >= JUMPS);
-    if (EFFORT_SLOW) { /* one seed says nothing of the loss */
-        print_message("losses are not compared where everything is slow\n");
-        return;
-    }
-    const double without = median_after_jump(&none);
-    print_message("loss after the jump: %.3f, uncompressed %.3f\n", with, without);
-    assert_true(with < 1 && with < without + 0.5); /* it was 2.3 at the start */
+    const comet_trainer_options o = controlled("resnet8", "comet:warmup=5:every=5:recover=5");
+    comet_trainer *t = trainer_of(&o);
+    for (uint64_t step = 0; step < 45; step++)
+        assert_true(isfinite(train(t, step, step >= 30 && step < 33 ? 4 : 0.05).loss));
+    int noticed = 0;
+    for (int i = 0; i < notes.count; i++)
+        if (notes.events[i].cause == COMET_CAUSE_SPIKE) {
+            assert_in_range(notes.events[i].iteration, 31, 44); /* none before */
+            noticed += notes.events[i].iteration <= 33;
+        }
+    assert_int_equal(noticed, 1);
+    comet_trainer_free(t);
 }
 
 /* ---- checkpoints ---- */
@@ -422,13 +509,22 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),        cmocka_unit_test(test_decides),
-        cmocka_unit_test(test_bounds),       cmocka_unit_test(test_ceiling),
-        cmocka_unit_test(test_efficientnet), cmocka_unit_test(test_nothing_to_control),
-        cmocka_unit_test(test_not_finite),   cmocka_unit_test(test_gradients_not_finite),
-        cmocka_unit_test(test_accumulated),  cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_rate_jump),    cmocka_unit_test(test_goes_on),
-        cmocka_unit_test(test_budget),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_decides),
+        cmocka_unit_test(test_first_decision),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_ceiling),
+        cmocka_unit_test(test_efficientnet),
+        cmocka_unit_test(test_nothing_to_control),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_gradients_not_finite),
+        cmocka_unit_test(test_accumulated),
+        cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_jump),
+        cmocka_unit_test(test_rate_jump),
+        cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
