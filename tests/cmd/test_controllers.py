@@ -2,12 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controllers from outside: who sets the bounds, what is logged and drawn; errors on purpose.  usage: test_controllers.py COMET [TEST...]"""
 import json
+import math
 
 import case
 
 SMALL = ("--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2", "--quiet")
 KEYS = {"event", "step", "layer", "reason", "limit", "use", "before", "after", "rms", "sensitivity", "momentum",
         "tightness", "loss"}
+CEILING = 0.4  # the default
+
+
+def four_bits(value):
+    """Rounded down, as bounds are."""
+    _, exponent = math.frexp(value)
+    unit = math.ldexp(1, exponent - 4)
+    return math.floor(value / unit) * unit
+
+
+def allowed(line, calibration):
+    """What a decision's use allows. The gradient of a convolution before a batch norm, all of them here, has the error of another tensor, too: each may have half."""
+    share = math.sqrt(0.5) if line["use"] in ("conv_weights", "norm_input") else 1
+    return four_bits(share * calibration * line["momentum"] / line["sensitivity"])
 
 
 def share_at_ceiling(decisions, last):
@@ -38,32 +53,55 @@ class Control(case.Case):
             start, _, _ = self.train(*arguments, steps="2")
             self.assertEqual(start["control"], control, arguments)
 
+    def check_decision(self, line, calibration):
+        """What limits a bound says what it is."""
+        after, before, rms = line["after"]["value"], line["before"]["value"], line["rms"]
+        before *= rms if line["before"]["kind"] == "relative" else 1
+        if line["limit"] == "use":
+            self.assertEqual(after, allowed(line, calibration), line)
+        elif line["limit"] == "loosen":
+            self.assertEqual(after, four_bits(2 * before), line)
+            self.assertLess(after, allowed(line, calibration), line)
+        else:
+            self.assertEqual(line["limit"], "ceiling", line)
+            self.assertTrue(0.85 * CEILING < after / rms <= CEILING, line)  # of the last step's rms, if that is less
+            self.assertGreater(1.126 * allowed(line, calibration), CEILING * rms, line)
+
     def test_decisions_are_logged(self):
-        _, decisions, lines = self.train("--control", "comet:warmup=4:warmup-bound=0.1:every=2", "--report", "r.html")
+        _, decisions, lines = self.train("--control", "comet:warmup=4:every=2:warmup-bound=0.1", "--report", "r.html")
         self.assertGreater(len(decisions), 9)
         for line in decisions:
             self.assertEqual(set(line), KEYS)
+            self.check_decision(line, 1)
         first = [line for line in decisions if line["reason"] == "warm-up has ended"]
         self.assertEqual({line["step"] for line in first}, {5})
-        self.assertEqual({line["before"]["kind"] for line in first}, {"relative"})
+        self.assertEqual([line["before"] for line in first], [{"kind": "relative", "value": 0.1}] * len(first))
         self.assertEqual({line["after"]["kind"] for line in first}, {"absolute"})
         self.assertEqual(len({line["layer"] for line in first}), len(first))
         self.assertIn("conv_weights", {line["use"] for line in first})
-        for line in decisions:
-            relative = line["after"]["value"] / line["rms"]
-            self.assertTrue(0.009 < relative < 0.601, line)
+        self.assertEqual({line["limit"] for line in decisions[-len(first):]}, {"ceiling"})  # 0.35 to 0.4 by now
         steps = [line for line in lines if line["event"] == "step"]
         self.assertEqual({line["skipped"] for line in steps}, {False})
-        self.assertGreater(steps[0]["saved_stored_bytes"], 1.2 * steps[-1]["saved_stored_bytes"])
         self.assertAlmostEqual(lines[-1]["at_ceiling"], share_at_ceiling(decisions, steps[-1]["step"]), 12)
         page = self.read("r.html").decode()
         self.assertIn("Bounds that the controller set", page)
         self.assertIn("raw over stored", page)
+        for bound, step, off in ((0.1, 0, 0), (0.375, -1, 0.05)):
+            fixed = [line for line in self.train("--control", f"fixed:{bound}")[2] if line["event"] == "step"]
+            expected, found = fixed[step]["saved_stored_bytes"], steps[step]["saved_stored_bytes"]
+            self.assertTrue(abs(found / expected - 1) <= off, (bound, found, expected))
 
     def test_calibration(self):
-        tight = self.train("--calibration", "0.05", "--control", "comet:warmup=4:every=2")[2][-1]
-        loose = self.train("--calibration", "5", "--control", "comet:warmup=4:every=2")[2][-1]
-        self.assertGreater(tight["saved_stored_bytes"], 1.2 * loose["saved_stored_bytes"])
+        """The first decision is proportional to it, to the bit where it is twice as much."""
+        first = []
+        for calibration in (0.03125, 0.0625):
+            _, decisions, _ = self.train("--calibration", str(calibration), "--control", "comet:warmup=4:every=2", steps="6")
+            self.assertEqual(len(decisions), 10)
+            for line in decisions:
+                self.assertEqual((line["reason"], line["limit"]), ("warm-up has ended", "use"))
+                self.check_decision(line, calibration)
+            first.append([line["after"]["value"] for line in decisions])
+        self.assertEqual([2 * bound for bound in first[0]], first[1])
 
     def test_a_layer_with_its_own_bound(self):
         _, decisions, _ = self.train("--control", "comet:warmup=4:every=2", "--forms", "layer2.*=eb:0.05")
@@ -100,15 +138,15 @@ class Control(case.Case):
                      says="control")
 
     def test_compare(self):
+        same = ("comet:paper:warmup-bound=0.1", "fixed:0.1", "eb:0.1")  # the first is still in warm-up
         out = self.comet("compare", *SMALL, "--json", "--steps", "6", "--variants",
-                         "none,comet:warmup=2:every=1,comet:paper,acgc,budget,fixed:0.1,eb:0.1")
+                         ",".join(("none", "comet:warmup=2:every=1", "acgc", "budget", *same)))
         runs = json.loads(out)["variants"]
-        self.assertEqual([run["name"] for run in runs],
-                         ["none", "comet:warmup=2:every=1", "comet:paper", "acgc", "budget", "fixed:0.1", "eb:0.1"])
-        sizes = [run["saved_stored_bytes"] for run in runs]
-        self.assertLess(sizes[1], sizes[2])  # still in warm-up
-        self.assertEqual(sizes[5], sizes[6])
-        self.assertEqual(runs[5]["accuracy"], runs[6]["accuracy"])
+        self.assertEqual([run["name"] for run in runs], ["none", "comet:warmup=2:every=1", "acgc", "budget", *same])
+        for key in ("saved_stored_bytes", "accuracy"):
+            self.assertEqual(len({run[key] for run in runs[4:]}), 1, key)
+        self.assertLess(runs[1]["saved_stored_bytes"], runs[4]["saved_stored_bytes"])
+        self.assertLess(4 * runs[4]["saved_stored_bytes"], runs[0]["saved_stored_bytes"])
 
     def test_errors_on_purpose(self):
         losses = {}
