@@ -200,7 +200,7 @@ static void test_bounds_loosen_step_by_step_and_tighten_at_once(void **state) {
     (void)state;
     event_list list = {0};
     comet_control_options o = plain_options(&list);
-    o.loosen = 2.0, o.calibration = 1.0, o.adaptive = 0, o.warmup_bound = 0.1;
+    o.loosen = 2.0, o.calibration = 1.0, o.warmup_bound = 0.1, o.adaptive = 0;
     comet_control *control = make("comet", &o, &conv_use, 1);
     static const double expected[] = {0.1875, 0.375, 0.75, 1.0};
     for (int i = 0; i < 4; i++) {

@@ -65,7 +65,7 @@ static void collect(void *context, const comet_control_event *event) {
 static comet_control *make(const char *name, event_list *list) {
     comet_control_options o = COMET_CONTROL_OPTIONS_INIT;
     comet_control *control;
-    o.calibration = 0.1, o.ceiling = 0.6, o.warmup = 20, o.warmup_bound = 0.1, o.log = collect, o.log_context = list;
+    o.calibration = 0.1, o.warmup_bound = 0.1, o.ceiling = 0.6, o.warmup = 20, o.log = collect, o.log_context = list;
     assert_ok(comet_control_new(comet_control_find(name), &o, tensors, TENSORS, &control));
     list->count = 0;
     return control;
