@@ -13,6 +13,13 @@
 #include "comet/status.h"
 #include "support/failure.h"
 
+/* Ends a test that cannot run here: it counts as skipped, and the log says why. */
+#define skip_because(reason)                                                                                           \
+    do {                                                                                                               \
+        print_message("skipped: %s\n", (reason));                                                                      \
+        skip();                                                                                                        \
+    } while (0)
+
 #define assert_ok(call)                                                                                                \
     do {                                                                                                               \
         comet_status status_of_call = (call);                                                                          \

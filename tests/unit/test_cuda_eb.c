@@ -834,7 +834,7 @@ static void test_order_of_blocks(void **state) {
     }
     assert_true(moved > 0);
 #else
-    skip(); /* a device has no order to ask for */
+    skip_because("a device has no order to ask for");
 #endif
 }
 

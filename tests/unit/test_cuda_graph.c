@@ -227,7 +227,7 @@ static void test_nothing_is_allocated(void **state) {
     step_check(&s);
     step_free(&s);
 #else
-    skip(); /* capturing shows it */
+    skip_because("on a device, capturing shows it");
 #endif
 }
 

@@ -2,7 +2,6 @@
 /* comet/cuda.h where it cannot work (no GPU, or built without CUDA): every call says so and touches nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -13,8 +12,7 @@
 static comet_status absence(void) {
     comet_status status = comet_cuda_check(0);
     if (status == COMET_OK || status == COMET_ERROR_UNSUPPORTED) {
-        printf("there is a GPU here\n");
-        skip();
+        skip_because("there is a GPU here");
     }
     assert_true(status == COMET_ERROR_NO_DEVICE || status == COMET_ERROR_DRIVER);
     return status;

@@ -82,6 +82,12 @@ static void random_values(rng *r, double scale, double bound, tile_case *t) {
     clear_padding(t);
 }
 
+/* Behind a test that only compares: where there is but the reference, it has shown nothing but that it runs. */
+static void skip_if_alone(void) {
+    if (isas.count < 2)
+        skip_because("only the reference is there, and nothing to compare it with");
+}
+
 /* ---- survey ---- */
 
 static void test_survey(void **state) {
@@ -109,6 +115,7 @@ static void test_survey(void **state) {
             assert_memory_equal(&got.sum_squares, &expected.sum_squares, sizeof got.sum_squares);
         }
     }
+    skip_if_alone();
 }
 
 /* The reference itself, against sums in double. */
@@ -291,6 +298,7 @@ static void test_conversion(void **state) {
             assert_memory_equal(got_patterns, expected_patterns, sizeof got_patterns);
         }
     }
+    skip_if_alone();
 }
 
 static void test_scale_and_count_upper(void **state) {
@@ -357,6 +365,7 @@ static void test_quantise_and_dequantise(void **state) {
                          (int)t.order);
         }
     }
+    skip_if_alone();
 }
 
 /* A hostile stream holds any code. */
@@ -377,6 +386,7 @@ static void test_dequantise_any_code(void **state) {
             assert_memory_equal(got, expected, sizeof got);
         }
     }
+    skip_if_alone();
 }
 
 /* ---- encode and decode ---- */
