@@ -486,6 +486,19 @@ static void test_fixed(void **state) {
 
 /* ---- statistics ---- */
 
+/* What a layer behind the ReLU reads has the errors of values that pass it, at its own stride; a norm reads all of them. */
+static void check_correction(comet_collect *collect, const comet_collect_update *u, const comet_graph *g,
+                             comet_use_kind kind, const char *node, const char *parameter) {
+    const found f = find_use(collect, g, NULL, kind, parameter);
+    const comet_collect_tensor *t = &collect->tensors[f.tensor];
+    const int reader = node_named(g, node), is_conv = kind == COMET_USE_CONV_WEIGHTS;
+    const double together = comet_collect_together(is_conv ? &t->masked : &t->plain, &collect->nodes[reader].gradient,
+                                                   is_conv ? g->nodes[reader].as.conv.stride : 1);
+    const comet_control_observation *o = comet_collect_observation(collect, u, f.tensor);
+    assert_true(fabs(together - 1) > 1e-6 && together > 0.5);
+    assert_near(o->uses[f.use].correction, sqrt(together), 1e-12);
+}
+
 static void check_plain(train_case *c, comet_collect *collect, const comet_collect_update *u) {
     const comet_graph *g = c->graph;
     const seen *conv2 = &saw[node_named(g, "conv2")], *bn1 = &saw[node_named(g, "bn1")],
@@ -515,6 +528,10 @@ static void check_plain(train_case *c, comet_collect *collect, const comet_colle
     assert_near(s.input_squares, conv1->x_squares, 1e-6);
     s = use_of(collect, u, g, NULL, COMET_USE_LINEAR_WEIGHTS, "fc.weight");
     assert_near(s.gradient_squares, fc->dy_squares / 5, 1e-6);
+    check_correction(collect, u, g, COMET_USE_CONV_WEIGHTS, "conv2", "conv2.weight");
+    check_correction(collect, u, g, COMET_USE_CONV_WEIGHTS, "conv4", "conv4.weight");
+    check_correction(collect, u, g, COMET_USE_NORM_SCALE, "bn1", "bn1.weight");
+    check_correction(collect, u, g, COMET_USE_NORM_INPUT, "bn1", "conv1.weight");
 }
 
 static void check_curved(train_case *c, comet_collect *collect, const comet_collect_update *u) {
