@@ -178,7 +178,7 @@ static double mean_square_off(const comet_parameter *p, const double *exact) {
     return sum / (double)p->count;
 }
 
-/* Variances of one use's gradient, from probes of our own. */
+/* Variances of one use's gradient, from probes of our own; what all uses of the tensor that reach it cause. */
 typedef struct own_variances {
     double predicted, measured, gradient;
 } own_variances;
@@ -195,11 +195,35 @@ static own_variances own_of(comet_trainer *t, int32_t tensor, int32_t use, const
     double *exact = copy_gradient(p);
     bounds[tensor].value = bound;
     gradients_of(t, b, bounds, 1);
-    const comet_use_stats *stats = &comet_probe_observation(t, tensor)->uses[use];
-    const double sigma = bound * comet_error_sensitivity(tensors[tensor].uses[use].kind, stats);
-    const own_variances found = {sigma * sigma, mean_square_off(p, exact), square};
+    own_variances found = {0, mean_square_off(p, exact), square};
+    for (int32_t i = 0; i < tensors[tensor].use_count; i++) {
+        const comet_use_stats *stats = &comet_probe_observation(t, tensor)->uses[i];
+        if (tensors[tensor].uses[i].gradient == tensors[tensor].uses[use].gradient)
+            found.predicted += pow(bound * comet_error_sensitivity(tensors[tensor].uses[i].kind, stats), 2);
+    }
     free(exact);
     return found;
+}
+
+static int32_t tensor_called(const comet_trainer *t, const char *name) {
+    int32_t count;
+    const comet_control_tensor *tensors = comet_probe_tensors(t, &count);
+    for (int32_t i = 0; i < count; i++)
+        if (strcmp(tensors[i].name, name) == 0)
+            return i;
+    fail_msg("no tensor %s", name);
+    return -1;
+}
+
+/* The first of a tensor's uses that reaches a gradient. */
+static int32_t use_called(comet_trainer *t, int32_t tensor, const char *gradient) {
+    int32_t count;
+    const comet_control_tensor *of = &comet_probe_tensors(t, &count)[tensor];
+    for (int32_t i = 0; i < of->use_count; i++)
+        if (strcmp(comet_graph_parameter(comet_trainer_graph(t), of->uses[i].gradient)->name, gradient) == 0)
+            return i;
+    fail_msg("%s does not reach %s", of->name, gradient);
+    return -1;
 }
 
 /* Predicted and measured sigmas are roots of means over batches of what each batch has. */
@@ -208,10 +232,9 @@ static void test_figures(void **state) {
     const comet_assess_options o = {.bounds = 1, .error_rel = {0.1}, .layers = "layer2.0.bn1"};
     comet_trainer *t = controlled("resnet8");
     comet_assess *a = assessed(t, &o, 2);
-    int32_t count, tensor = 0;
+    int32_t count;
     const comet_control_tensor *tensors = comet_probe_tensors(t, &count);
-    while (strcmp(tensors[tensor].name, o.layers) != 0)
-        assert_in_range(++tensor, 1, count - 1);
+    const int32_t tensor = tensor_called(t, o.layers);
     assert_int_equal(comet_assess_rows(a), tensors[tensor].use_count);
     for (int32_t use = 0; use < tensors[tensor].use_count; use++) {
         own_variances sum = {0, 0, 0};
@@ -388,22 +411,29 @@ static void test_controllers_bounds(void **state) {
     comet_trainer_free(t);
 }
 
-/* Several uses of a tensor that reach one gradient are one row. */
+/* Several uses of a tensor that reach one gradient are one row, with the sum of their variances. */
 static void test_uses_together(void **state) {
     (void)state;
     const comet_assess_options o = {.bounds = 1, .error_rel = {0.1}, .layers = "features.1.0.block.0.1"};
     comet_trainer *t = controlled("efficientnet_b0");
     comet_assess *a = assessed(t, &o, 1);
+    const batch b = make_batch(100);
+    const int32_t tensor = tensor_called(t, o.layers);
     int found = 0;
     for (int i = 0; i < comet_assess_rows(a); i++) {
         comet_assess_row row;
         comet_assess_get_row(a, 0, i, &row);
-        found += strcmp(row.use, "norm_input+curve_input") == 0;
         for (int k = 0; k < i; k++) {
             comet_assess_row other;
             comet_assess_get_row(a, 0, k, &other);
             assert_string_not_equal(row.gradient, other.gradient);
         }
+        if (strcmp(row.use, "norm_input+curve_input") != 0)
+            continue;
+        const own_variances own = own_of(t, tensor, use_called(t, tensor, row.gradient), &b, o.error_rel[0]);
+        assert_near(row.predicted, sqrt(own.predicted), 1e-9);
+        assert_near(row.measured, sqrt(own.measured), 1e-9);
+        found++;
     }
     assert_int_equal(found, 1);
     comet_assess_free(a);
