@@ -23,7 +23,8 @@ typedef enum comet_status {
     COMET_ERROR_DRIVER = 10,     /* the driver is older than the CUDA runtime of this library */
     COMET_ERROR_DEVICE = 11,     /* a CUDA call failed, or work given to the device earlier did */
     COMET_ERROR_IO = 12,         /* a file is missing, or could not be made, read or written */
-    COMET_ERROR_DISK_FULL = 13   /* no space left for a file, or its size limit is reached */
+    COMET_ERROR_DISK_FULL = 13,  /* no space left for a file, or its size limit is reached */
+    COMET_ERROR_DIVERGED = 14    /* training: values became infinite or NaN, and there is nothing to go on with */
 } comet_status;
 
 /* One short English line, never NULL, for any value (unknown ones included). Static storage. Thread-safe. */

@@ -31,6 +31,8 @@ const char *comet_status_string(comet_status status) {
         return "a file could not be made, read or written";
     case COMET_ERROR_DISK_FULL:
         return "no space left for a file";
+    case COMET_ERROR_DIVERGED:
+        return "training has diverged: values are not finite";
     }
     return "unknown status";
 }

@@ -68,7 +68,7 @@ typedef struct job {
     comet_optimiser_rule rule;
     comet_parameter *parameter;
     float *state[COMET_OPTIMISER_MOST_ARRAYS];
-    double sums[PIECES];
+    comet_optimiser_sum sums[PIECES];
     int wants_sums;
     unsigned workers;
 } job;
@@ -88,20 +88,24 @@ static void update_share(void *context, unsigned worker) {
         update_piece(j, piece);
 }
 
-static double update_parameter(job *j, comet_threads *threads) {
-    double sum = 0.0;
+/* Of all pieces. */
+static comet_optimiser_sum update_parameter(job *j, comet_threads *threads) {
+    comet_optimiser_sum all = {.finite = 1};
     comet_parallel(threads, j->workers, update_share, j);
-    for (int piece = 0; piece < PIECES; piece++)
-        sum += j->sums[piece];
-    return sum / (double)j->parameter->count;
+    for (int piece = 0; piece < PIECES; piece++) {
+        all.sum += j->sums[piece].sum;
+        all.finite &= j->sums[piece].finite;
+    }
+    return all;
 }
 
 static int is_decayed(const comet_optimiser *o, const comet_parameter *p) {
     return !o->decay_weights_only || p->kind == COMET_CONV_WEIGHT || p->kind == COMET_LINEAR_WEIGHT;
 }
 
-void comet_optimiser_update(const comet_optimiser *o, const comet_optimiser_step *step, comet_parameter *parameters,
-                            int count, float *state, double *means, comet_threads *threads) {
+int comet_optimiser_update(const comet_optimiser *o, const comet_optimiser_step *step, comet_parameter *parameters,
+                           int count, float *state, double *means, comet_threads *threads) {
+    int broken = -1;
     int64_t total = comet_optimiser_count(parameters, count), first = 0;
     for (int i = 0; i < count; i++) {
         comet_parameter *p = &parameters[i];
@@ -115,9 +119,12 @@ void comet_optimiser_update(const comet_optimiser *o, const comet_optimiser_step
                  .workers = p->count < SMALL ? 1 : comet_threads_count(threads)};
         for (int a = 0; a < comet_optimiser_arrays(o); a++)
             j.state[a] = state + a * total + first;
-        double mean = update_parameter(&j, threads);
+        const comet_optimiser_sum all = update_parameter(&j, threads);
         if (means)
-            means[i] = mean;
+            means[i] = all.sum / (double)p->count;
+        if (!all.finite && broken < 0)
+            broken = i;
         first += p->count;
     }
+    return broken;
 }

@@ -49,9 +49,10 @@ size_t comet_optimiser_bytes(const comet_optimiser *optimiser, const comet_param
  * One update of all trained parameters of a graph (comet_graph_parameter(g, 0)) from their gradients, which stay as
  * they are. `state`: comet_optimiser_bytes. `means`, of `count`, or NULL: of each parameter the mean of |momentum| (AdamW: of
  * |first moment|; SGD without momentum: of |gradient|, scaled and decayed) after the update; 0 where it is not trained.
+ * Answers the first parameter of which a value or some state is not finite after it, which cannot be taken back; -1: all
+ * are.
  */
-void comet_optimiser_update(const comet_optimiser *optimiser, const comet_optimiser_step *step,
-                            comet_parameter *parameters, int count, float *state, double *means,
-                            comet_threads *threads);
+int comet_optimiser_update(const comet_optimiser *optimiser, const comet_optimiser_step *step,
+                           comet_parameter *parameters, int count, float *state, double *means, comet_threads *threads);
 
 #endif

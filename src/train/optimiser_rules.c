@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "train/cpu/statistics.h"
+
 enum { BLOCK = 1024 }; /* values updated, and then summed while they are near */
 
 /* beta^n by squaring: the same bits everywhere, which pow does not promise. */
@@ -104,8 +106,17 @@ static double adamw_block(const comet_optimiser_rule *r, const comet_optimiser_s
     return wants_sum ? sum_of_sizes(first, s->count) : 0.0;
 }
 
-double comet_optimiser_apply(const comet_optimiser_rule *r, const comet_optimiser_span *span, int wants_sum) {
-    double sum = 0.0;
+/* While they are near: this costs little there, and a pass over all weights elsewhere. */
+static int is_finite(const comet_optimiser_span *s) {
+    int finite = comet_statistics_finite(NULL, s->value, s->count);
+    for (int a = 0; a < COMET_OPTIMISER_MOST_ARRAYS; a++)
+        finite &= !s->state[a] || comet_statistics_finite(NULL, s->state[a], s->count);
+    return finite;
+}
+
+comet_optimiser_sum comet_optimiser_apply(const comet_optimiser_rule *r, const comet_optimiser_span *span,
+                                          int wants_sum) {
+    comet_optimiser_sum all = {.finite = 1};
     for (int64_t at = 0; at < span->count; at += BLOCK) {
         comet_optimiser_span s = *span;
         s.value += at;
@@ -113,7 +124,8 @@ double comet_optimiser_apply(const comet_optimiser_rule *r, const comet_optimise
         for (int a = 0; a < COMET_OPTIMISER_MOST_ARRAYS; a++)
             s.state[a] = span->state[a] ? span->state[a] + at : NULL;
         s.count = span->count - at < BLOCK ? span->count - at : BLOCK;
-        sum += r->kind == COMET_SGD ? sgd_block(r, &s, wants_sum) : adamw_block(r, &s, wants_sum);
+        all.sum += r->kind == COMET_SGD ? sgd_block(r, &s, wants_sum) : adamw_block(r, &s, wants_sum);
+        all.finite &= is_finite(&s);
     }
-    return sum;
+    return all;
 }

@@ -27,7 +27,13 @@ typedef struct comet_optimiser_span {
 
 comet_optimiser_rule comet_optimiser_rule_of(const comet_optimiser *o, const comet_optimiser_step *step, int decayed);
 
-/* Updates a span; the sum of |momentum| (see comet_optimiser_update) if it is wanted, else 0. */
-double comet_optimiser_apply(const comet_optimiser_rule *r, const comet_optimiser_span *span, int wants_sum);
+typedef struct comet_optimiser_sum {
+    double sum; /* of |momentum| (see comet_optimiser_update) if it is wanted, else 0 */
+    int finite; /* 1: all values and all state are, after the update */
+} comet_optimiser_sum;
+
+/* Updates a span. */
+comet_optimiser_sum comet_optimiser_apply(const comet_optimiser_rule *r, const comet_optimiser_span *span,
+                                          int wants_sum);
 
 #endif

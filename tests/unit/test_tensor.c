@@ -260,7 +260,7 @@ static void test_names(void **state) {
     assert_string_equal(comet_dtype_name(COMET_BF16), "bf16");
     assert_string_equal(comet_dtype_name(COMET_U8), "u8");
     assert_string_equal(comet_dtype_name((comet_dtype)9), "?");
-    for (int i = 0; i <= COMET_ERROR_DISK_FULL; i++)
+    for (int i = 0; i <= COMET_ERROR_DIVERGED; i++)
         for (int j = 0; j < i; j++)
             assert_string_not_equal(comet_status_string((comet_status)i), comet_status_string((comet_status)j));
     assert_non_null(comet_status_string((comet_status)99));

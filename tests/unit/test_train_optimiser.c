@@ -89,6 +89,35 @@ static void test_scale_and_kinds(void **state) {
     assert_string_equal(comet_optimiser_array_name(&o, 1), "second_moment");
 }
 
+/* What is not finite after an update is named: values and both kinds of state, wherever they are. */
+static void test_not_finite(void **state) {
+    (void)state;
+    enum { COUNT = 40000 }; /* more than a block, and than one worker's */
+    static float value[2][COUNT], gradient[2][COUNT], buffers[4 * COUNT];
+    comet_parameter p[2] = {parameter(COMET_CONV_WEIGHT, value[0], gradient[0], COUNT),
+                            parameter(COMET_LINEAR_WEIGHT, value[1], gradient[1], COUNT)};
+    const comet_optimiser sgd = comet_optimiser_default(COMET_SGD), adamw = comet_optimiser_default(COMET_ADAMW),
+                          plain = {.kind = COMET_SGD};
+    comet_optimiser_step step = {.number = 1, .learning_rate = 0.1, .gradient_scale = 1};
+    const comet_optimiser *const all[] = {&sgd, &adamw, &plain};
+    comet_threads *threads = NULL;
+    assert_ok(comet_threads_new(2, NULL, &threads));
+    for (int o = 0; o < 3; o++)
+        for (int which = 0; which < 2; which++)
+            for (int at = 0; at < COUNT; at += 13333) {
+                memset(buffers, 0, sizeof buffers);
+                memset(value, 0, sizeof value);
+                step.learning_rate = o == 1 ? 0.1 : 100;
+                assert_int_equal(comet_optimiser_update(all[o], &step, p, 2, buffers, NULL, threads), -1);
+                gradient[which][at] = 3e37f; /* its square, and 100 times it, overflow */
+                assert_int_equal(comet_optimiser_update(all[o], &step, p, 2, buffers, NULL, threads), which);
+                gradient[which][at] = 0;
+            }
+    gradient[0][7] = gradient[1][7] = 3e38f;
+    assert_int_equal(comet_optimiser_update(&plain, &step, p, 2, NULL, NULL, threads), 0); /* the first */
+    comet_threads_free(threads);
+}
+
 /* ---- many values ---- */
 
 enum { MANY = 100003, FEW = 77, STEPS = 5 };
@@ -209,10 +238,8 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_scale_and_kinds),
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_by_hand), cmocka_unit_test(test_scale_and_kinds), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_many),    cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
