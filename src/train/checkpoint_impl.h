@@ -56,7 +56,7 @@ typedef struct comet_checkpoint_path {
 comet_status comet_checkpoint_path_of(const char *folder, int file, comet_checkpoint_path *path,
                                       comet_message *message);
 
-/* Whether a file, whatever it is of, is as it was written: *whole. COMET_ERROR_MEMORY only. */
+/* Whether a file, whatever it is of, is as it was written, and finite: *whole. COMET_ERROR_MEMORY only. */
 comet_status comet_checkpoint_is_whole(const char *path, const comet_allocator *allocator, int *whole);
 
 /*

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "train/checkpoint_impl.h"
+#include "train/cpu/statistics.h"
 #include "train/state_dict.h"
 #include "train/weights.h"
 
@@ -127,6 +128,8 @@ static comet_status read_state(reader *r) {
         comet_status status = comet_safetensors_read(r->file, entry, 0, entry->bytes, values, r->message);
         if (status != COMET_OK)
             return status;
+        if (!comet_statistics_finite(NULL, values, count))
+            return damaged(r, "the optimiser's state has values that are not finite");
         r->sum += comet_checkpoint_sum_data(name.text, values, (size_t)entry->bytes);
     }
     return COMET_OK;
@@ -206,7 +209,7 @@ comet_status comet_checkpoint_read(const char *folder, comet_checkpoint *c, cons
                                    comet_message *note, comet_message *message) {
     comet_message first = {""};
     comet_status first_status = COMET_OK;
-    c->blob_count = 0;
+    c->blob_count = c->keep_previous = 0;
     if (note)
         note->text[0] = '\0';
     for (int file = 0; file < COMET_CHECKPOINT_FILES; file++) {
@@ -222,6 +225,7 @@ comet_status comet_checkpoint_read(const char *folder, comet_checkpoint *c, cons
             comet_message_set(note, COMET_OK, "%.480s; went on from '%.100s'", first.text, path.text);
         if (!is_damage(status))
             return status == COMET_OK ? COMET_OK : comet_message_set(message, status, "%s", why.text);
+        c->keep_previous |= file == COMET_CHECKPOINT_LAST;
         first = first_status == COMET_OK ? why : first;
         first_status = first_status == COMET_OK ? status : first_status;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a checkpoint is damaged, without a network to read it into. */
+/* Whether a checkpoint is damaged or holds values that are not finite, without a network to read it into. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "train/checkpoint_impl.h"
+#include "train/cpu/statistics.h"
 
 enum { PIECE = 1 << 16 };
 
@@ -19,6 +20,9 @@ static comet_status sum_tensor(const comet_safetensors *file, const comet_safete
         comet_status status = comet_safetensors_read(file, entry, at, bytes, piece, NULL);
         if (status != COMET_OK)
             return status;
+        if (entry->type == COMET_SAFETENSORS_F32 &&
+            !comet_statistics_finite(NULL, piece, (int64_t)(bytes / sizeof(float))))
+            return COMET_ERROR_DIVERGED;
         crc = crc32_z(crc, piece, (size_t)bytes);
     }
     *sum += (uint32_t)crc;

@@ -44,10 +44,8 @@ static void make_checksum(texts *t, const comet_state_dict *dict) {
         sum += comet_checkpoint_sum_text(t->all[i].key, t->all[i].value);
     for (size_t i = 0; i < dict->count; i++) {
         const comet_safetensors_source *s = &dict->sources[i];
-        size_t bytes = comet_safetensors_type_bytes(s->entry.type);
-        for (int d = 0; d < s->entry.ndim; d++)
-            bytes *= (size_t)s->entry.shape[d];
-        sum += comet_checkpoint_sum_data(s->entry.name, s->data, bytes);
+        sum += comet_checkpoint_sum_data(s->entry.name, s->data,
+                                         comet_source_count(s) * comet_safetensors_type_bytes(s->entry.type));
     }
     snprintf(t->checksum, sizeof t->checksum, "%08" PRIx32, sum);
     set_text(t, COMET_TEXT_CHECKSUM, t->checksum);
@@ -82,16 +80,21 @@ static comet_status write_new(const char *path, const comet_checkpoint *c, const
     if (status != COMET_OK)
         return status;
     add_own(&dict, c, names);
-    make_texts(&t, c);
-    make_checksum(&t, &dict);
-    status = comet_safetensors_write(path, dict.sources, dict.count, t.all, COMET_TEXTS, allocator, message);
+    status = comet_state_dict_check(&dict, path, message);
+    if (status == COMET_OK) {
+        make_texts(&t, c);
+        make_checksum(&t, &dict);
+        status = comet_safetensors_write(path, dict.sources, dict.count, t.all, COMET_TEXTS, allocator, message);
+    }
     comet_state_dict_destroy(&dict);
     return status;
 }
 
 /* Between any two of these steps the newest file that is there is whole: reading looks in the same order. */
-static comet_status rotate(const comet_checkpoint_path path[COMET_CHECKPOINT_FILES], comet_message *message) {
-    if (rename(path[COMET_CHECKPOINT_LAST].text, path[COMET_CHECKPOINT_PREVIOUS].text) != 0 && errno != ENOENT)
+static comet_status rotate(const comet_checkpoint_path path[COMET_CHECKPOINT_FILES], int keep_previous,
+                           comet_message *message) {
+    if (!keep_previous && rename(path[COMET_CHECKPOINT_LAST].text, path[COMET_CHECKPOINT_PREVIOUS].text) != 0 &&
+        errno != ENOENT)
         return comet_message_set(message, COMET_ERROR_IO, "cannot rename '%s': %s", path[COMET_CHECKPOINT_LAST].text,
                                  strerror(errno));
     if (rename(path[COMET_CHECKPOINT_NEW].text, path[COMET_CHECKPOINT_LAST].text) != 0)
@@ -119,5 +122,5 @@ comet_status comet_checkpoint_write(const char *folder, const comet_checkpoint *
         status = make_folder(folder, message);
     if (status == COMET_OK)
         status = write_new(path[COMET_CHECKPOINT_NEW].text, c, allocator, message);
-    return status == COMET_OK ? rotate(path, message) : status;
+    return status == COMET_OK ? rotate(path, c->keep_previous, message) : status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "train/cpu/statistics.h"
 
 int comet_batch_count_name(const comet_parameter *p, char name[COMET_STATE_NAME_BYTES]) {
     static const char tail[] = ".running_var";
@@ -57,6 +58,25 @@ comet_status comet_state_dict_init(comet_state_dict *dict, const comet_parameter
             continue;
         add_batch_count(dict, name);
         name += COMET_STATE_NAME_BYTES;
+    }
+    return COMET_OK;
+}
+
+size_t comet_source_count(const comet_safetensors_source *source) {
+    size_t count = 1;
+    for (int d = 0; d < source->entry.ndim; d++)
+        count *= (size_t)source->entry.shape[d];
+    return count;
+}
+
+comet_status comet_state_dict_check(const comet_state_dict *dict, const char *path, comet_message *message) {
+    for (size_t i = 0; i < dict->count; i++) {
+        const comet_safetensors_source *s = &dict->sources[i];
+        if (s->entry.type == COMET_SAFETENSORS_F32 &&
+            !comet_statistics_finite(NULL, s->data, (int64_t)comet_source_count(s)))
+            return comet_message_set(message, COMET_ERROR_DIVERGED,
+                                     "'%.100s' has values that are not finite: '%.200s' was not written", s->entry.name,
+                                     path);
     }
     return COMET_OK;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/cpu/statistics.h"
 #include "train/state_dict.h"
 
 comet_status comet_weights_write(const char *path, const comet_parameter *parameters, int count, int64_t batches,
@@ -13,7 +14,9 @@ comet_status comet_weights_write(const char *path, const comet_parameter *parame
     comet_status status = comet_state_dict_init(&dict, parameters, count, batches, 0, allocator, message);
     if (status != COMET_OK)
         return status;
-    status = comet_safetensors_write(path, dict.sources, dict.count, &format, 1, allocator, message);
+    status = comet_state_dict_check(&dict, path, message);
+    if (status == COMET_OK)
+        status = comet_safetensors_write(path, dict.sources, dict.count, &format, 1, allocator, message);
     comet_state_dict_destroy(&dict);
     return status;
 }
@@ -139,6 +142,9 @@ static comet_status read_parameter(reader *r, int i) {
     if (r->report.classifier_kept && is_classifier(r, i)) /* all of it: weight and bias belong together */
         return COMET_OK;
     comet_status status = comet_safetensors_read_f32(r->file, entry, p->value, r->message);
+    if (status == COMET_OK && !comet_statistics_finite(NULL, p->value, p->count))
+        return comet_message_set(r->message, COMET_ERROR_CORRUPT, "'%.100s' in '%.300s' has values that are not finite",
+                                 p->name, r->path);
     r->report.read += status == COMET_OK;
     r->report.converted += status == COMET_OK && entry->type != COMET_SAFETENSORS_F32;
     return status == COMET_OK ? read_batch_count(r, p) : status;

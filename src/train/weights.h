@@ -14,7 +14,8 @@
 
 /*
  * Writes all parameters of a graph (comet_graph_parameter(g, 0)), values that are trained and running ones, as fp32.
- * `batches`: how many batches the running ones have seen. The file appears whole or not at all.
+ * `batches`: how many batches the running ones have seen. The file appears whole or not at all. COMET_ERROR_DIVERGED: a
+ * value is infinite or NaN.
  */
 comet_status comet_weights_write(const char *path, const comet_parameter *parameters, int count, int64_t batches,
                                  const comet_allocator *allocator, comet_message *message);
@@ -36,7 +37,8 @@ typedef struct comet_weights_report {
 /*
  * Fills the values of the parameters. The whole file is compared with them first: a file that does not fit changes
  * nothing. fp16, bf16 and fp64 are converted. COMET_ERROR_MISMATCH, with a line that names the first tensor that is missing, has
- * another shape or does not belong to the network; COMET_ERROR_UNSUPPORTED for integers; COMET_ERROR_IO, COMET_ERROR_CORRUPT.
+ * another shape or does not belong to the network; COMET_ERROR_UNSUPPORTED for integers; COMET_ERROR_IO;
+ * COMET_ERROR_CORRUPT, also for a tensor with a value that is not finite, or is not in fp32, which is named; values are undefined then.
  * report may be NULL.
  */
 comet_status comet_weights_read(const char *path, comet_parameter *parameters, int count, comet_weights_fit fit,

@@ -63,7 +63,7 @@ static void run_to(run *r, int64_t step) {
     for (size_t k = 0; k < r->state_bytes / sizeof(float); k++)
         r->state[k] = value_at(step + 1, (int64_t)k);
     r->state[0] = -0.0f;
-    r->state[1] = NAN; /* bits are kept, whatever they mean */
+    r->state[1] = 1e-45f; /* the least there is: bits are kept */
     c->step = step;
     c->batches = 3 * step;
     c->epoch = (uint32_t)(step / 10);
@@ -270,6 +270,100 @@ static void test_differences(void **state) {
         plain,
         OPTIONS("eb", "0.1", "", "0.1", "3", "0 decay=0.0005/0 betas=0.9,0.999 smoothing=0 augment=0 forms= inject="),
         "--error-rel was not given, now 0.1; --control was comet, now not given");
+}
+
+/* ---- what is not finite ---- */
+
+/* A value of each kind that a checkpoint holds. */
+static float *value_of_kind(run *r, int kind) {
+    if (kind == 2)
+        return &r->state[r->state_bytes / sizeof(float) - 1];
+    return &comet_graph_parameter_named(r->graph, kind ? "layer2.0.bn1.running_var" : "fc.weight")->value[3];
+}
+
+/* Never written: both that are there stay as they are. */
+static void test_not_finite_is_not_written(void **state) {
+    (void)state;
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    static const char *const names[] = {"'fc.weight'", "'layer2.0.bn1.running_var'", "'comet.optimiser.second_moment'"};
+    const char *folder = in_folder("finite");
+    run r, b;
+    run_new(&r, COMET_ADAMW);
+    run_new(&b, COMET_ADAMW);
+    for (int64_t step = 1; step <= 2; step++) {
+        run_to(&r, step);
+        assert_ok(write_to(folder, &r));
+    }
+    for (int kind = 0; kind < 3; kind++) {
+        run_to(&r, 3);
+        *value_of_kind(&r, kind) = bad[kind];
+        assert_refused(write_to(folder, &r), COMET_ERROR_DIVERGED, message, names[kind]);
+        assert_int_equal(access(in_folder("finite/new.safetensors"), F_OK), -1);
+    }
+    for (int64_t step = 2; step >= 1; step--) {
+        assert_ok(read_to(folder, &b));
+        assert_string_equal(note.text, "");
+        assert_int_equal(b.checkpoint.step, step);
+        check_read(&b, COMET_ADAMW);
+        assert_int_equal(remove(in_folder("finite/last.safetensors")), step == 2 ? 0 : -1);
+    }
+    run_free(&r);
+    run_free(&b);
+}
+
+/* Puts a value that is not finite where the file has the first of these two, which are nowhere else. */
+static void spoil_file(const char *path, const float pair[2]) {
+    FILE *file = fopen(path, "r+b");
+    static uint8_t bytes[4 << 20];
+    const float bad = NAN;
+    assert_non_null(file);
+    const size_t size = fread(bytes, 1, sizeof bytes, file);
+    size_t at = 0;
+    while (at + 2 * sizeof *pair <= size && memcmp(bytes + at, pair, 2 * sizeof *pair) != 0)
+        at++;
+    assert_true(size < sizeof bytes && at + 2 * sizeof *pair <= size);
+    assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
+    assert_int_equal(fwrite(&bad, sizeof bad, 1, file), 1);
+    fclose(file);
+}
+
+/* One that holds such a value is passed over, with a line; the next one replaces it, not the good one before it. */
+static void test_not_finite_is_not_read(void **state) {
+    (void)state;
+    static const char *const says[] = {"'fc.weight' ", "'layer2.0.bn1.running_var' ", "the optimiser's state "};
+    for (int kind = 0; kind < 3; kind++) {
+        char name[3][64];
+        for (int i = 0; i < 3; i++)
+            snprintf(name[i], sizeof name[i], "spoilt%d%s", kind,
+                     (const char *[]){"", "/last.safetensors", "/previous.safetensors"}[i]);
+        const char *folder = in_folder(name[0]);
+        run r;
+        run_new(&r, COMET_ADAMW);
+        for (int64_t step = 1; step <= 2; step++) {
+            run_to(&r, step);
+            assert_ok(write_to(folder, &r));
+        }
+        const float pair[2] = {12345.678f, -8765.4321f};
+        memcpy(value_of_kind(&r, kind) - 1, pair, sizeof pair);
+        r.checkpoint.step = 3;
+        assert_ok(write_to(folder, &r));
+        spoil_file(in_folder(name[1]), pair);
+        assert_ok(read_to(folder, &r));
+        assert_int_equal(r.checkpoint.step, 2);
+        assert_int_equal(r.checkpoint.keep_previous, 1);
+        assert_non_null(strstr(note.text, says[kind]));
+        assert_non_null(strstr(note.text, "not finite; went on from '"));
+        check_read(&r, COMET_ADAMW);
+        run_to(&r, 4);
+        assert_ok(write_to(folder, &r));
+        assert_int_equal(remove(in_folder(name[1])), 0);
+        assert_ok(read_to(folder, &r));
+        assert_int_equal(r.checkpoint.step, 2);
+        assert_int_equal(r.checkpoint.keep_previous, 0);
+        check_read(&r, COMET_ADAMW);
+        assert_int_equal(remove(in_folder(name[2])), 0);
+        run_free(&r);
+    }
 }
 
 /* ---- going on ---- */
@@ -549,6 +643,8 @@ int main(void) {
         cmocka_unit_test(test_between_renames),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_every_allocation_fails_once),
+        cmocka_unit_test(test_not_finite_is_not_written),
+        cmocka_unit_test(test_not_finite_is_not_read),
     };
     return cmocka_run_group_tests(tests, make_temporary_folder, remove_temporary_folder);
 }

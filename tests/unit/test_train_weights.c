@@ -2,6 +2,8 @@
 /* Weights to files and back: names and batch counts, other types, other class counts, and files that do not fit. */
 #include "test_train_folder.h"
 
+#include <math.h>
+
 #include "base/half.h"
 #include "data/safetensors.h"
 #include "support/counting_allocator.h"
@@ -209,6 +211,42 @@ static void test_refused(void **state) {
     comet_graph_free(before);
 }
 
+/* A tensor with a value that is not finite, or is not as fp32, is named; and none is written. */
+static void test_not_finite(void **state) {
+    (void)state;
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    static const comet_safetensors_type types[] = {COMET_SAFETENSORS_F32, COMET_SAFETENSORS_F16, COMET_SAFETENSORS_BF16,
+                                                   COMET_SAFETENSORS_F64};
+    comet_safetensors_source sources[MOST];
+    comet_graph *a = network("resnet8", 10, 1), *b = network("resnet8", 10, 2);
+    const char *path = in_folder("finite.safetensors");
+    const char *const names[] = {"conv1.weight", "layer2.0.bn1.running_var", "fc.bias"};
+    assert_ok(write_to(path, a, 1));
+    for (int i = 0; i < 3; i++)
+        for (int t = 0; t < 4; t++) {
+            comet_parameter *p = comet_graph_parameter_named(a, names[i]);
+            const float before = p->value[p->count - 1];
+            char line[64];
+            snprintf(line, sizeof line, "'%s' ", names[i]);
+            p->value[p->count - 1] = values[i];
+            assert_refused(
+                read_to(write_sources(sources, sources_of(a, types[t], sources)), b, COMET_WEIGHTS_FINETUNE, NULL),
+                COMET_ERROR_CORRUPT, message, line);
+            assert_non_null(strstr(message.text, "not finite"));
+            assert_refused(write_to(path, a, 2), COMET_ERROR_DIVERGED, message, line);
+            p->value[p->count - 1] = before;
+        }
+    assert_ok(read_to(path, b, COMET_WEIGHTS_EXACT, NULL)); /* what was there still is */
+    assert_true(same_values(a, b, 0, comet_graph_parameters(a)));
+    comet_parameter *p = comet_graph_parameter_named(a, "fc.bias");
+    p->value[0] = 1e6f; /* infinite as fp16 */
+    assert_refused(
+        read_to(write_sources(sources, sources_of(a, COMET_SAFETENSORS_F16, sources)), b, COMET_WEIGHTS_EXACT, NULL),
+        COMET_ERROR_CORRUPT, message, "'fc.bias'");
+    comet_graph_free(a);
+    comet_graph_free(b);
+}
+
 static void test_every_allocation_fails_once(void **state) {
     (void)state;
     counting_allocator a;
@@ -238,13 +276,10 @@ static void test_every_allocation_fails_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_file_is_a_state_dict),
-        cmocka_unit_test(test_other_types),
-        cmocka_unit_test(test_finetune),
-        cmocka_unit_test(test_without_classifier),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_every_allocation_fails_once),
+        cmocka_unit_test(test_round_trip),         cmocka_unit_test(test_file_is_a_state_dict),
+        cmocka_unit_test(test_other_types),        cmocka_unit_test(test_finetune),
+        cmocka_unit_test(test_without_classifier), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_not_finite),         cmocka_unit_test(test_every_allocation_fails_once),
     };
     return cmocka_run_group_tests(tests, make_temporary_folder, remove_temporary_folder);
 }
