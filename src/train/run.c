@@ -117,12 +117,28 @@ static void fill_result(comet_run_session *s) {
     r->bytes = comet_trainer_get_bytes(s->trainer);
 }
 
-/* A batch that failed has changed nothing: if it was an update's first, the state is that after the last update. */
-static void save_what_is_whole(comet_run_session *s) {
+/*
+ * A batch that failed has changed nothing: if it was an update's first, or the update was taken back, the state is that
+ * after the last update. But what led to a divergence is hardly worth more than the checkpoints there are, and must not
+ * take their place.
+ */
+static void save_what_is_whole(comet_run_session *s, comet_status status) {
     comet_message why = *s->message;
-    if (s->begun == 0)
+    if (s->begun == 0 && (status != COMET_ERROR_DIVERGED || s->saved_step < 0))
         (void)comet_run_save(s); /* if that fails too, the advice names an older one */
     *s->message = why;
+}
+
+/* Going on as before would diverge again. */
+static void advise_smaller_rate(comet_run_session *s, const comet_message *why) {
+    if (s->saved_step >= 0)
+        comet_message_set(s->message, COMET_ERROR_DIVERGED,
+                          "%.400s; go on from step %lld in '%.120s', or begin anew, with a smaller learning rate",
+                          why->text, (long long)s->saved_step, s->options->folder);
+    else
+        comet_message_set(s->message, COMET_ERROR_DIVERGED,
+                          "%.400s; there is no checkpoint to go on from: begin anew with a smaller learning rate",
+                          why->text);
 }
 
 /* What to do about it, and what there is to go on from. */
@@ -132,7 +148,9 @@ static void add_advice(comet_run_session *s, comet_status status) {
         comet_message_set(s->message, status, "%.300s; make room in '%.120s' or spill to another folder", why.text,
                           s->trainer_options.spill_directory ? s->trainer_options.spill_directory : "");
     why = *s->message;
-    if (s->saved_step >= 0)
+    if (status == COMET_ERROR_DIVERGED && !s->options->study)
+        advise_smaller_rate(s, &why);
+    else if (s->saved_step >= 0)
         comet_message_set(s->message, status, "%.400s; stopped after step %lld, resume from step %lld in '%.120s'",
                           why.text, (long long)s->step, (long long)s->saved_step, s->options->folder);
     else if (s->options->weights_out)
@@ -153,7 +171,7 @@ static comet_status train(comet_run_session *s) {
     if (status == COMET_OK && s->step >= s->steps)
         status = look(s);
     if (status != COMET_OK)
-        save_what_is_whole(s);
+        save_what_is_whole(s, status);
     s->result->stopped = comet_run_stopped(s) && s->evaluated_step < s->steps;
     if (status == COMET_OK)
         status = leave_results(s);

@@ -94,7 +94,8 @@ typedef struct comet_run_result {
 
 /*
  * All that the options ask for. A failure ends the run; its message says what to do, and which checkpoint there is to go
- * on from. *result is what was reached, after a failure too.
+ * on from. COMET_ERROR_DIVERGED: values became infinite or NaN; checkpoints and weights that are there hold none.
+ * *result is what was reached, after a failure too.
  */
 comet_status comet_run(const comet_run_options *options, const comet_allocator *allocator, comet_run_result *result,
                        comet_message *message);

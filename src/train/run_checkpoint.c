@@ -38,6 +38,7 @@ static comet_status write_checkpoint(comet_run_session *s, const comet_run_ident
     c.step = s->step;
     c.batches = *comet_trainer_batches(s->trainer);
     c.epoch = s->epoch;
+    c.keep_previous = s->keep_previous;
     comet_loader_state_format(&s->place, c.loader);
     c.keys[0] = s->trainer_options.seed;
     if (s->options->data_name)
@@ -66,7 +67,7 @@ static comet_status save(comet_run_session *s, const comet_run_identity *id) {
 }
 
 comet_status comet_run_save(comet_run_session *s) {
-    if (!s->options->folder || s->saved_step == s->step)
+    if (!s->options->folder || s->saved_step >= s->made_step)
         return COMET_OK;
     comet_run_identity id;
     comet_status status = comet_run_identity_init(&id, s);
@@ -77,6 +78,7 @@ comet_status comet_run_save(comet_run_session *s) {
     if (status != COMET_OK)
         return status;
     s->saved_step = s->step;
+    s->keep_previous = 0;
     comet_run_event event = comet_run_event_of(s, COMET_RUN_CHECKPOINT);
     event.text = s->options->folder;
     comet_run_tell(s, &event);
@@ -132,6 +134,7 @@ static comet_status resume(comet_run_session *s) {
     comet_checkpoint c = checkpoint_of(s, &id);
     comet_message note = {.text = ""};
     status = comet_checkpoint_read(s->options->folder, &c, s->allocator, &note, s->message);
+    s->keep_previous = c.keep_previous;
     if (status == COMET_OK)
         status = go_on(s, &c);
     if (note.text[0])

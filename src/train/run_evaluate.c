@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The evaluation split through the network. */
+#include <math.h>
+
 #include "train/run_impl.h"
 
 static void tell(comet_run_session *s, const comet_accuracy *accuracy, const comet_mean *loss) {
@@ -10,6 +12,8 @@ static void tell(comet_run_session *s, const comet_accuracy *accuracy, const com
     event.top1 = s->result->top1 = comet_accuracy_top1(accuracy);
     event.top5 = s->result->top5 = comet_accuracy_top5(accuracy);
     comet_run_tell(s, &event);
+    if (!isfinite(event.loss)) /* weights and statistics are: training may come to itself again */
+        comet_run_note(s, "the loss of this evaluation is not finite: a smaller learning rate may help");
 }
 
 static int64_t images(const comet_run_session *s) {

@@ -24,13 +24,14 @@ typedef struct comet_run_session {
     comet_schedule schedule;
     int accumulate;
     int64_t step, steps;
+    int64_t made_step; /* of the last update that was made, not skipped */
     uint32_t epoch;
 
     comet_loader_state place; /* in the data, after the last update */
     int begun;                /* batches of the next update that were trained */
     int64_t saved_step;       /* of the newest checkpoint; -1: none */
+    int keep_previous;        /* of the next checkpoint */
     int64_t evaluated_step;   /* of the last whole evaluation; -1: none */
-    int diverged;             /* 1: the loss was not finite, and a note said so */
     int started;              /* 1: observers know of the run */
     comet_mean epoch_loss, raw, stored;
     comet_run_times times;
@@ -94,7 +95,10 @@ comet_status comet_run_put_aside(comet_run_session *s);
 /* Where a run begins: the folder's checkpoint, given weights, or first values. */
 comet_status comet_run_begin(comet_run_session *s);
 
-/* Nothing to do without a folder, or where the last update is in the newest checkpoint. */
+/*
+ * Nothing to do without a folder, or where the last update that was made is in the newest checkpoint: while updates are
+ * skipped there is nothing new, and older checkpoints, which may be better ones, stay.
+ */
 comet_status comet_run_save(comet_run_session *s);
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Updates, one after the other, and what is done between them. */
-#include <math.h>
-
 #include "train/run_impl.h"
 
 /* What the batches of an update add up to. */
@@ -68,13 +66,10 @@ static void record(comet_run_session *s, const comet_trainer_result *r, double m
         note_skip(s);
         return;
     }
+    s->made_step = s->step;
     comet_mean_add(&s->epoch_loss, r->loss, 1);
     comet_mean_add(&s->raw, (double)r->saved_raw_bytes, 1);
     comet_mean_add(&s->stored, (double)r->saved_stored_bytes, 1);
-    if (isfinite(r->loss) || s->diverged)
-        return;
-    s->diverged = 1;
-    comet_run_note(s, "the loss is not finite any more: training has diverged; try a smaller learning rate");
 }
 
 static void tell(comet_run_session *s, const comet_trainer_result *result, double rate, double ms) {
@@ -87,12 +82,21 @@ static void tell(comet_run_session *s, const comet_trainer_result *result, doubl
     comet_run_tell(s, &event);
 }
 
+/* The trainer has taken the whole of it back: the run is where the last update left it. */
+static void take_back(comet_run_session *s, uint32_t epoch) {
+    s->begun = 0;
+    s->epoch = epoch;
+}
+
 static comet_status make_update(comet_run_session *s, int *epoch_ended) {
     double rate = comet_schedule_rate(&s->schedule, s->step), momentum = comet_schedule_momentum(&s->schedule, s->step);
     double start = comet_run_clock_ms();
+    const uint32_t epoch = s->epoch;
     update u = {0};
     for (int i = 0; i < s->accumulate; i++) {
         comet_status status = train_batch(s, rate, momentum, &u);
+        if (status == COMET_ERROR_DIVERGED)
+            take_back(s, epoch);
         if (status != COMET_OK)
             return status;
     }

@@ -60,12 +60,13 @@ typedef struct comet_step_result {
     uint64_t stored_bytes;  /* by the store in this step, in all */
     uint64_t spilled_bytes; /* of these, in the file when all was saved */
     int refused_entry;      /* of the plan: the one that the store had no room for; -1: none */
-    int diverged;           /* 1: it failed because values are not finite */
 } comet_step_result;
 
 /*
  * Training: parameters' gradients and running statistics. Evaluation: the loss alone. COMET_ERROR_CAPACITY, COMET_ERROR_DISK_FULL: the store had no
  * room; gradients and running statistics are as they were, and the step can be run again under another plan.
+ * COMET_ERROR_DIVERGED: a batch norm's input that is to be stored on its grid is not finite; these are as they were.
+ * Elsewhere such values go their way, to loss and gradients.
  */
 comet_status comet_step_run(comet_step *step, const comet_step_options *options, comet_step_result *result,
                             comet_message *message);

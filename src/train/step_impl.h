@@ -16,9 +16,8 @@ struct comet_step {
     comet_store_handle *handles;       /* by entry and part; 0: none */
     const comet_step_options *options; /* of the run */
     uint64_t stored_bytes;
-    int failed;   /* node whose op failed, -1 */
-    int diverged; /* statistics are not finite */
-    int refused;  /* entry for which there was no room, -1 */
+    int failed;  /* node whose op failed, -1 */
+    int refused; /* entry for which there was no room, -1 */
 };
 
 static inline void *comet_step_at(const comet_step *s, int buffer) {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "train/cpu/statistics.h"
 #include "train/step_impl.h"
 
 /* For a backward that takes an entry part by part. */
@@ -65,11 +66,12 @@ static comet_status save_norm(comet_step *s, comet_op_call *call, int entry) {
     if (status != COMET_OK)
         return status;
     s->plan->backend->norm_grid(call, &grid);
+    if (!comet_statistics_finite(NULL, grid.scale, grid.channels) ||
+        !comet_statistics_finite(NULL, grid.shift, grid.channels))
+        return COMET_ERROR_DIVERGED;
     call->again = 1;
     const comet_step_content content = {(void *)call->x[0], &grid, normalised_rms(call)};
-    status = comet_step_save(s, entry, &content);
-    s->diverged = status == COMET_ERROR_ARGUMENT; /* of a grid only scale and shift can be wrong: not finite */
-    return status;
+    return comet_step_save(s, entry, &content);
 }
 
 static comet_status forward_node(comet_step *s, int i) {
@@ -220,7 +222,6 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
     s->options = options;
     s->stored_bytes = 0;
     s->failed = s->refused = -1;
-    s->diverged = 0;
     copy_running(s, 0);
     if (options->collect)
         comet_collect_batch_begin(options->collect);
@@ -236,13 +237,11 @@ comet_status comet_step_run(comet_step *s, const comet_step_options *options, co
         status = backward(s);
     result->stored_bytes = s->stored_bytes;
     result->refused_entry = s->refused;
-    result->diverged = s->diverged;
     if (options->collect && status == COMET_OK)
         comet_collect_batch_end(options->collect);
     comet_step_release_all(s);
-    if (s->diverged)
-        return comet_message_set(message, status,
-                                 "%s: values are not finite: training has diverged; a lower rate may help",
+    if (status == COMET_ERROR_DIVERGED)
+        return comet_message_set(message, status, "the input of %s is not finite",
                                  s->plan->graph->nodes[s->failed].name);
     if (status != COMET_OK)
         return comet_message_set(message, status, "%s: %s",

@@ -67,6 +67,8 @@ static comet_status make(comet_trainer *t, comet_message *message) {
     if (status == COMET_OK)
         status = take_state(t, message);
     if (status == COMET_OK)
+        status = comet_trainer_judge_new(t, message);
+    if (status == COMET_OK)
         status = comet_trainer_control_new(t, message);
     if (status == COMET_OK && t->options.inject)
         status = make_inject(t, message);
@@ -104,6 +106,7 @@ void comet_trainer_free(comet_trainer *t) {
     const comet_allocator *allocator = t->allocator ? &copy : NULL;
     comet_trainer_give(t);
     comet_trainer_control_free(t);
+    comet_trainer_judge_free(t);
     comet_inject_free(t->inject);
     if (t->means)
         comet_memory_give(allocator, t->means, (size_t)comet_graph_parameters(t->parts.graph) * sizeof *t->means);

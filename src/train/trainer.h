@@ -26,7 +26,8 @@ typedef struct comet_trainer_options {
     const char *forms; /* overrides, or NULL */
     /*
      * Who sets the bounds of tensors that are stored by `eb` without a bound of their own (train/control_text.h); NULL: nobody, they are at
-     * error_rel. A step that is not finite is then skipped whole.
+     * error_rel. With one, an update that is not finite is skipped whole, up to so many in a row; without, it is
+     * COMET_ERROR_DIVERGED.
      */
     const char *control;
     double calibration;                                                   /* of controllers that have one; 0: its own */
@@ -67,7 +68,9 @@ typedef struct comet_trainer_result {
 /*
  * One batch of options.batch images, NHWC: forward, backward; then, if it is the last of `accumulate`, an update. The first layer's input is not
  * kept but made from `pixels` again. After an error nothing has changed: COMET_ERROR_CAPACITY: the budget is too small after all, as sizes
- * were estimates; COMET_ERROR_DISK_FULL: the spill file.
+ * were estimates; COMET_ERROR_DISK_FULL: the spill file. COMET_ERROR_DIVERGED: loss, gradients or running statistics of
+ * the update are not finite; all is as it was before its first batch. Or they were, and what the update made of weights
+ * or optimiser state is not: then these are lost (neither checkpoints nor weight files take them).
  */
 comet_status comet_trainer_train(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels,
                                  double learning_rate, double momentum, comet_trainer_result *result,

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trainer's controller: bounds before each step, judgement before each update, statistics after it. Iterations are updates, skipped ones included. */
-#include <math.h>
+/* A trainer's controller: bounds before each step, statistics after it. Iterations are updates, skipped ones included. */
 #include <string.h>
 
-#include "base/memory.h"
-#include "train/cpu/statistics.h"
 #include "train/trainer_impl.h"
 
 /* ---- making one ---- */
@@ -19,7 +16,7 @@ comet_status comet_trainer_control_parts(comet_trainer_parts *parts, const comet
                                    &parts->collect, message);
     if (status != COMET_OK)
         return status;
-    parts->static_bytes = comet_collect_bytes(parts->collect) + comet_graph_running_bytes(parts->graph);
+    parts->static_bytes = comet_collect_bytes(parts->collect);
     return COMET_OK;
 }
 
@@ -33,16 +30,12 @@ comet_status comet_trainer_control_new(comet_trainer *t, comet_message *message)
     o.log_context = t->options.control_context;
     o.allocator = t->allocator;
     comet_status status = comet_control_new(t->parts.methods, &o, tensors, count, &t->control);
-    if (status != COMET_OK)
-        return comet_message_set(message, status, "the controller: %s", comet_status_string(status));
-    t->running_bytes = comet_graph_running_bytes(t->parts.graph);
-    t->running = comet_memory_take(t->allocator, t->running_bytes);
-    return t->running ? COMET_OK : comet_message_memory(message);
+    return status == COMET_OK ? COMET_OK
+                              : comet_message_set(message, status, "the controller: %s", comet_status_string(status));
 }
 
 void comet_trainer_control_free(comet_trainer *t) {
     comet_control_free(t->control);
-    comet_memory_give(t->allocator, t->running, t->running_bytes);
 }
 
 const comet_control *comet_trainer_control(const comet_trainer *t) {
@@ -59,15 +52,8 @@ const char *comet_trainer_use_name(const comet_trainer *t, int32_t tensor, int32
 
 /* ---- before a step ---- */
 
-static int64_t iteration_of(const comet_trainer *t, int64_t batches) {
-    return batches / t->options.accumulate;
-}
-
 void comet_trainer_control_begin(comet_trainer *t) {
-    comet_graph_copy_running(t->parts.graph, t->running, 0);
-    t->collects = comet_control_wants(t->control, iteration_of(t, t->batches));
-    t->broken = 0;
-    t->loss = (comet_mean){0};
+    t->collects = comet_control_wants(t->control, comet_trainer_iteration(t, t->batches));
     if (t->collects)
         comet_collect_begin(t->parts.collect);
 }
@@ -84,9 +70,7 @@ void comet_trainer_control_bounds(comet_trainer *t) {
 
 /* ---- after it ---- */
 
-void comet_trainer_control_batch(comet_trainer *t, double loss, int finite) {
-    comet_mean_add(&t->loss, loss, 1);
-    t->broken |= !finite;
+void comet_trainer_control_batch(comet_trainer *t) {
     for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
         const comet_plan_entry *e = comet_plan_get_entry(t->parts.plan, i);
         const int32_t tensor = comet_collect_find(t->parts.collect, e);
@@ -95,36 +79,12 @@ void comet_trainer_control_batch(comet_trainer *t, double loss, int finite) {
     }
 }
 
-static int are_gradients_finite(comet_trainer *t) {
-    comet_graph *g = t->parts.graph;
-    for (int i = 0; i < comet_graph_parameters(g); i++) {
-        const comet_parameter *p = comet_graph_parameter(g, i);
-        if (p->kind < COMET_RUNNING_MEAN && !comet_statistics_finite(t->parts.backend->threads, p->gradient, p->count))
-            return 0;
-    }
-    return 1;
-}
-
-comet_status comet_trainer_control_judge(comet_trainer *t, int *go_on, comet_message *message) {
-    const double loss = comet_mean_value(&t->loss);
-    const int finite = !t->broken && isfinite(loss) && are_gradients_finite(t);
-    const comet_control_action action = comet_control_step(t->control, iteration_of(t, t->batches - 1), loss, finite);
-    *go_on = action == COMET_CONTROL_GO_ON;
-    if (!*go_on)
-        comet_graph_copy_running(t->parts.graph, t->running, 1);
-    return action != COMET_CONTROL_STOP
-               ? COMET_OK
-               : comet_message_set(message, COMET_ERROR_UNSUPPORTED,
-                                   "%d steps in a row were not finite and were skipped: training has diverged; a lower "
-                                   "learning rate may help",
-                                   (int)t->parts.control_options.most_skips);
-}
-
 comet_status comet_trainer_control_observe(comet_trainer *t, double momentum, comet_message *message) {
     const comet_collect_update update = {&t->options.optimiser, momentum, t->means, t->updates};
     if (!t->collects)
         return COMET_OK;
-    comet_status status = comet_collect_observe(t->parts.collect, &update, t->control, iteration_of(t, t->batches - 1));
+    comet_status status =
+        comet_collect_observe(t->parts.collect, &update, t->control, comet_trainer_iteration(t, t->batches - 1));
     return status == COMET_OK ? COMET_OK
                               : comet_message_set(message, status, "the controller: %s", comet_status_string(status));
 }

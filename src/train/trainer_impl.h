@@ -57,11 +57,12 @@ struct comet_trainer {
     int64_t updates, batches;
 
     comet_control *control; /* NULL: there is none */
-    float *running;         /* statistics as they were before the update under way */
+    int collects;           /* 1: statistics of the update under way are wanted */
+
+    float *running; /* statistics as they were before the update under way */
     size_t running_bytes;
-    int collects; /* 1: statistics of the update under way are wanted */
-    int broken;   /* 1: a batch of it was not finite */
-    comet_mean loss;
+    comet_mean loss;    /* of its batches */
+    comet_message flaw; /* the first of these that could not be run because it was not finite; empty: none */
 
     comet_inject *inject; /* NULL: none */
 };
@@ -135,14 +136,32 @@ void comet_trainer_control_free(comet_trainer *trainer);
 void comet_trainer_control_begin(comet_trainer *trainer);
 void comet_trainer_control_bounds(comet_trainer *trainer);
 
-/* Of a batch: it was run, or it failed because it was not finite. */
-void comet_trainer_control_batch(comet_trainer *trainer, double loss, int finite);
-
-/* When gradients are complete. *go_on 0: what the update changed has been put back. COMET_ERROR_UNSUPPORTED: too many were skipped. */
-comet_status comet_trainer_control_judge(comet_trainer *trainer, int *go_on, comet_message *message);
+/* After each batch. */
+void comet_trainer_control_batch(comet_trainer *trainer);
 
 /* After the update. */
 comet_status comet_trainer_control_observe(comet_trainer *trainer, double momentum, comet_message *message);
+
+/* ---- trainer_judge.c ---- */
+
+comet_status comet_trainer_judge_new(comet_trainer *trainer, comet_message *message); /* when there is a graph */
+void comet_trainer_judge_free(comet_trainer *trainer);
+
+/* The update that a batch belongs to, from 0; of the last one that was trained, of `batches` - 1. */
+int64_t comet_trainer_iteration(const comet_trainer *trainer, int64_t batches);
+
+/* Before the first batch of an update; after each: `flaw` says why it could not be run, NULL: it was. */
+void comet_trainer_judge_begin(comet_trainer *trainer);
+void comet_trainer_judge_batch(comet_trainer *trainer, double loss, const comet_message *flaw);
+
+/*
+ * When gradients are complete. *go_on 0: the update is not finite, and running statistics are as they were before it.
+ * COMET_ERROR_DIVERGED: and there is no controller to skip it, or it has skipped too many.
+ */
+comet_status comet_trainer_judge(comet_trainer *trainer, int *go_on, comet_message *message);
+
+/* COMET_ERROR_DIVERGED: an update from finite gradients was too much for a parameter, and was made. */
+comet_status comet_trainer_ruined(comet_trainer *trainer, int parameter, comet_message *message);
 
 /* ---- trainer_estimates.c ---- */
 

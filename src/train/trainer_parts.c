@@ -121,7 +121,7 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
         comet_trainer_parts_free(parts);
         return status;
     }
-    parts->static_bytes += comet_graph_static_bytes(parts->graph, 1) +
+    parts->static_bytes += comet_graph_static_bytes(parts->graph, 1) + comet_graph_running_bytes(parts->graph) +
                            comet_optimiser_bytes(&options->optimiser, comet_graph_parameter(parts->graph, 0),
                                                  comet_graph_parameters(parts->graph));
     return COMET_OK;

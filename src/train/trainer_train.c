@@ -18,15 +18,17 @@ static double mean_momentum(comet_trainer *t) {
     return count > 0 ? sum / count : 0;
 }
 
-static void update(comet_trainer *t, double learning_rate, double momentum, comet_trainer_result *result) {
+static comet_status update(comet_trainer *t, double learning_rate, double momentum, comet_trainer_result *result,
+                           comet_message *message) {
     comet_graph *g = t->parts.graph;
     const comet_optimiser_step step = {
         .number = t->updates + 1, .learning_rate = learning_rate, .momentum = momentum, .gradient_scale = 1};
-    comet_optimiser_update(&t->options.optimiser, &step, comet_graph_parameter(g, 0), comet_graph_parameters(g),
-                           t->state, t->means, t->parts.backend->threads);
+    const int broken = comet_optimiser_update(&t->options.optimiser, &step, comet_graph_parameter(g, 0),
+                                              comet_graph_parameters(g), t->state, t->means, t->parts.backend->threads);
     t->updates++;
     result->updated = 1;
     result->mean_momentum = mean_momentum(t);
+    return broken < 0 ? COMET_OK : comet_trainer_ruined(t, broken, message);
 }
 
 /* What is held outside the store, as planned, and what the store had of this step. */
@@ -45,14 +47,14 @@ static void count_saved(const comet_trainer *t, const comet_step_result *step, c
 static comet_status end_update(comet_trainer *t, double learning_rate, double momentum, comet_trainer_result *result,
                                comet_message *message) {
     int go_on = 1;
-    comet_status status = t->control ? comet_trainer_control_judge(t, &go_on, message) : COMET_OK;
+    comet_status status = comet_trainer_judge(t, &go_on, message);
     result->skipped = !go_on;
     if (status != COMET_OK || !go_on)
         return status;
     if (t->inject)
         comet_inject_gradients(t->inject, t->parts.graph, (uint64_t)t->batches);
-    update(t, learning_rate, momentum, result);
-    return t->control ? comet_trainer_control_observe(t, momentum, message) : COMET_OK;
+    status = update(t, learning_rate, momentum, result, message);
+    return t->control && status == COMET_OK ? comet_trainer_control_observe(t, momentum, message) : status;
 }
 
 /* A step for which there is no room is run again under another plan, as long as there is one. */
@@ -79,6 +81,8 @@ static comet_status run(comet_trainer *t, const comet_step_options *options, com
 comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, double learning_rate,
                                  double momentum, comet_trainer_result *result, comet_message *message) {
     const int accumulate = t->options.accumulate, place = (int)(t->batches % accumulate);
+    if (place == 0)
+        comet_trainer_judge_begin(t);
     if (t->control && place == 0)
         comet_trainer_control_begin(t);
     const comet_step_options options = {.bytes = pixels,
@@ -92,17 +96,20 @@ comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const 
                                         .seed = t->options.seed,
                                         .step = (uint64_t)t->batches};
     comet_step_result step = {.loss = NAN};
-    comet_status status = run(t, &options, &step, message);
-    const int diverged = status != COMET_OK && step.diverged && t->control;
-    if (status != COMET_OK && !diverged)
-        return status;
+    comet_message flaw = {""};
+    comet_status status = run(t, &options, &step, &flaw);
+    if (status != COMET_OK && status != COMET_ERROR_DIVERGED) /* the update as a whole is judged at its end */
+        return comet_message_set(message, status, "%s", flaw.text);
     t->batches++;
+    comet_trainer_judge_batch(t, step.loss, status == COMET_OK ? NULL : &flaw);
     if (t->control)
-        comet_trainer_control_batch(t, step.loss, !diverged);
+        comet_trainer_control_batch(t);
     comet_trainer_learn(&t->parts);
     *result = (comet_trainer_result){.loss = step.loss, .top1 = step.top1, .top5 = step.top5};
     count_saved(t, &step, result);
     status = place == accumulate - 1 ? end_update(t, learning_rate, momentum, result, message) : COMET_OK;
+    if (status == COMET_ERROR_DIVERGED)
+        t->batches -= accumulate;
     return status == COMET_OK ? comet_trainer_settle(t, message) : status;
 }
 

@@ -114,7 +114,9 @@ class Control(case.Case):
         done = self.run_comet("train", *arguments)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr.decode(), r"\Acomet: step \d+ was not finite and was skipped[^\n]*\n"
-                                               r"comet: 20 steps in a row[^\n]*learning rate[^\n]*\n\Z")
+                                               r"(comet: the loss of this evaluation is not finite[^\n]*\n)+"
+                                               r"comet: training has diverged since step \d+: 20 steps in a row"
+                                               r"[^\n]*learning rate\n\Z")
         lines = [json.loads(line) for line in self.read("log").decode().splitlines()]
         self.assertTrue([line for line in lines if line["event"] == "step" and line["skipped"]])
         self.assertTrue([line for line in lines if line["event"] == "control" and "skipped" in line["reason"]])

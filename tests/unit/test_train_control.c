@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trainer whose bounds a controller sets: decisions, steps that are not finite, jumps, checkpoints, budgets. */
+/* A trainer whose bounds a controller sets: decisions, jumps, checkpoints, budgets; updates that are not finite, without one too. */
 #include "test_train_trainer.h"
 
 #include "control/control.h"
@@ -294,10 +294,10 @@ static void test_gradients_not_finite(void **state) {
     comet_message message;
     const float before = p->gradient[p->count - 1];
     p->gradient[p->count - 1] = INFINITY;
-    assert_done(comet_trainer_control_judge(t, &go_on, &message), message);
+    assert_done(comet_trainer_judge(t, &go_on, &message), message);
     assert_int_equal(go_on, 0);
     p->gradient[p->count - 1] = before;
-    assert_done(comet_trainer_control_judge(t, &go_on, &message), message);
+    assert_done(comet_trainer_judge(t, &go_on, &message), message);
     assert_int_equal(go_on, 1);
     comet_trainer_free(t);
 }
@@ -334,10 +334,109 @@ static void test_stops(void **state) {
     t->options.normalisation.mean[0] = NAN;
     for (int i = 0; i < 2; i++)
         assert_done(comet_trainer_train(t, b.pixels, b.labels, 0.05, 0, &r, &message), message);
-    assert_int_equal(comet_trainer_train(t, b.pixels, b.labels, 0.05, 0, &r, &message), COMET_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(message.text, "learning rate"));
+    assert_int_equal(comet_trainer_train(t, b.pixels, b.labels, 0.05, 0, &r, &message), COMET_ERROR_DIVERGED);
+    assert_non_null(strstr(message.text, "diverged since step 1: 3 steps in a row"));
+    assert_int_equal(t->batches, 2); /* the skipped ones */
     comet_trainer_free(t);
 }
+
+/* ---- without a controller ---- */
+
+/* Running variances overflow; what is normalised, the loss and all gradients do not. */
+static void make_inputs_huge(comet_trainer *t) {
+    comet_parameter *p = comet_graph_parameter_named(t->parts.graph, "conv1.weight");
+    for (int64_t k = 0; k < p->count; k++)
+        p->value[k] *= 1e20f;
+}
+
+static void make_pixels_nan(comet_trainer *t) {
+    t->options.normalisation.mean[0] = NAN;
+}
+
+static void make_labels_nan(comet_trainer *t) {
+    t->options.smoothing = NAN;
+}
+
+typedef struct trouble {
+    void (*make)(comet_trainer *);
+    const char *codec, *control, *says;
+} trouble;
+
+static comet_status try_update(comet_trainer *t, double rate, comet_trainer_result *result, comet_message *message) {
+    comet_status status = COMET_OK;
+    for (int i = 0; i < t->options.accumulate && status == COMET_OK; i++) {
+        batch b = make_batch(20 + (uint64_t)i);
+        status = comet_trainer_train(t, b.pixels, b.labels, rate, 0, result, message);
+    }
+    return status;
+}
+
+/* An update that is not finite: nothing of it remains, whatever holds the activations and however many batches it has. */
+static void check_trouble(const trouble *what, int accumulate) {
+    comet_trainer_options o = options_for("resnet8", what->codec);
+    o.control = what->control;
+    o.accumulate = accumulate;
+    comet_trainer *t = trainer_of(&o);
+    comet_trainer_result result;
+    comet_message message;
+    for (int i = 0; i < 2; i++)
+        assert_done(try_update(t, 0.05, &result, &message), message);
+    const comet_normalisation right = t->options.normalisation;
+    what->make(t);
+    snapshot before = take_snapshot(t);
+    const comet_status status = try_update(t, 0.05, &result, &message);
+    assert_unchanged(t, &before);
+    assert_int_equal(status, what->control ? COMET_OK : COMET_ERROR_DIVERGED);
+    assert_int_equal(t->batches, (what->control ? 3 : 2) * accumulate);
+    if (what->control)
+        assert_true(result.skipped && !result.updated);
+    else if (!strstr(message.text, what->says) || !strstr(message.text, "diverged since step 3: "))
+        fail_msg("%s: no '%s' in: %s", what->codec, what->says, message.text);
+    t->options.normalisation = right;
+    t->options.smoothing = 0;
+    if (what->make != make_inputs_huge)
+        assert_done(try_update(t, 0.05, &result, &message), message);
+    comet_trainer_free(t);
+}
+
+static void test_taken_back(void **state) {
+    (void)state;
+    const char *const on_grid = "the input of bn1 is not finite", *const running = "bn1.running_var is not finite",
+                      *const loss = "the loss is not finite";
+    const trouble all[] = {
+        {make_inputs_huge, "none", NULL, running},   {make_inputs_huge, "eb:0.3", NULL, running},
+        {make_inputs_huge, "pool:2", NULL, running}, {make_inputs_huge, "recompute", NULL, running},
+        {make_inputs_huge, "eb", "comet", NULL},     {make_inputs_huge, "eb", "fixed:0.3", NULL},
+        {make_pixels_nan, "none", NULL, loss},       {make_pixels_nan, "group:4", NULL, loss},
+        {make_pixels_nan, "eb:0.3", NULL, on_grid},  {make_labels_nan, "none", NULL, loss},
+        {make_labels_nan, "eb:0.3", NULL, loss},     {make_labels_nan, "offload", NULL, loss},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int accumulate = 1; accumulate <= 2; accumulate++)
+            check_trouble(&all[i], accumulate);
+}
+
+/* Gradients are finite, what is made of weights or state is not: whoever sets the bounds, this is the end. */
+static void test_ruined(void **state) {
+    (void)state;
+    for (int adamw = 0; adamw < 2; adamw++)
+        for (int control = 0; control < 2; control++) {
+            comet_trainer_options o = options_for("resnet8", "eb");
+            o.control = control ? "comet" : NULL;
+            if (adamw)
+                o.optimiser = comet_optimiser_default(COMET_ADAMW);
+            comet_trainer *t = trainer_of(&o);
+            comet_trainer_result result;
+            comet_message message;
+            assert_done(try_update(t, 0.05, &result, &message), message);
+            assert_int_equal(try_update(t, 1e39, &result, &message), COMET_ERROR_DIVERGED);
+            assert_non_null(strstr(message.text, "diverged since step 2: after its update conv1.weight"));
+            assert_int_equal(t->batches, 1);
+            comet_trainer_free(t);
+        }
+}
+
+/* ---- jumps ---- */
 
 /* All outputs times a power of two, which can be taken back: what a rate that is too high does to a network. */
 static void scale_head(comet_trainer *t, float factor) {
@@ -520,6 +619,8 @@ int main(void) {
         cmocka_unit_test(test_gradients_not_finite),
         cmocka_unit_test(test_accumulated),
         cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_taken_back),
+        cmocka_unit_test(test_ruined),
         cmocka_unit_test(test_jump),
         cmocka_unit_test(test_rate_jump),
         cmocka_unit_test(test_goes_on),
