@@ -146,13 +146,15 @@ class Diverge(case.Case):
             self.assertEqual(last.checksum(), last.texts["comet.checksum"])
             last.spoil(name, math.inf)
             self.write("c/last.safetensors", last.whole())
-            done = self.run_comet(*options, "--steps", "8", "--resume")
+            done = self.run_comet(*options, "--steps", "4", "--resume")
             said = done.stderr.decode()
             self.assertEqual(done.returncode, 0, said)
             self.assertIn("not finite; went on from 'c/previous.safetensors'", said)
-            self.assertEqual(self.read("w.safetensors"), expected)
-            for file in ("last", "previous"):
+            for file, step in (("last", "4"), ("previous", "2")):  # the good one was not replaced by the bad one
                 self.assertEqual(self.tensors("c/%s.safetensors" % file).not_finite(), [])
+                self.assertEqual(self.tensors("c/%s.safetensors" % file).texts["comet.step"], step)
+            self.comet(*options, "--steps", "8", "--resume")
+            self.assertEqual(self.read("w.safetensors"), expected)
         self.comet(*options, "--steps", "4")
         for file in ("last", "previous"):
             bad = self.tensors("c/%s.safetensors" % file)
