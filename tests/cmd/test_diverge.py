@@ -119,7 +119,8 @@ class Diverge(case.Case):
         for failure in out["failures"]:
             self.assertRegex(failure["message"], r"diverged since step \d+: .* begin anew with a smaller learning rate")
             self.assertIn(failure["message"], done.stderr.decode())
-        done = self.run_comet("compare", *SMALL, "--lr", "1e6", "--steps", "8", "--variants", "none,comet:most-skips=99")
+        done = self.run_comet("compare", *SMALL, "--lr", "1e6", "--steps", "8", "--state", "none", "--variants",
+                              "none,comet:most-skips=99")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout.decode(), r"(?m)^none +failed *$")
         self.assertRegex(done.stderr.decode(), r"\Acomet: none, seed \d+: training has diverged since step \d+: [^\n]+\n")
@@ -161,6 +162,18 @@ class Diverge(case.Case):
             bad.spoil("fc.weight", math.nan)
             self.write("c/%s.safetensors" % file, bad.whole())
         self.refused(1, *options, "--steps", "8", "--resume", says="'fc.weight' in 'c/last.safetensors'")
+
+    def test_put_aside(self):
+        """A run that begins anew keeps the newest checkpoint that is good, not one that is not finite."""
+        options = ("train", *SMALL, "--steps", "4", "--checkpoint", "c", "--checkpoint-every", "2")
+        self.comet(*options)
+        good = self.read("c/previous.safetensors")
+        last = self.tensors("c/last.safetensors")
+        last.spoil("comet.optimiser.momentum", math.nan)
+        self.write("c/last.safetensors", last.whole())
+        said = self.run_comet(*options).stderr.decode()
+        self.assertRegex(said, r"damaged, is now 'c/earlier-2\.safetensors'")
+        self.assertEqual(self.read("c/earlier.safetensors"), good)
 
 
 if __name__ == "__main__":
