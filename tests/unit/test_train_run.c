@@ -228,7 +228,8 @@ static void check_diverges(const char *codec, int accumulate, int64_t every) {
     assert_int_equal(count_of(&d, COMET_RUN_STEP), result.step);
     assert_int_equal(count_of(&d, COMET_RUN_CHECKPOINT), every <= result.step ? result.step / every : 1);
     assert_int_equal(access(options.weights_out, F_OK), -1);
-    options.resume = 1; /* from a checkpoint that is finite, or it would be refused; then all happens again */
+    options.resume =
+        COMET_RUN_RESUME; /* from a checkpoint that is finite, or it would be refused; then all happens again */
     d.count = 0;
     const comet_message first = message;
     assert_int_equal(comet_run(&options, NULL, &again, &message), COMET_ERROR_DIVERGED);
@@ -282,7 +283,7 @@ static void test_spoilt_state(void **state) {
                         "no checkpoint",
                         options.folder);
         options.observe = observe;
-        options.resume = 1;
+        options.resume = every == 2 ? COMET_RUN_RESUME : COMET_RUN_ANEW;
         run(&options, &result);
         assert_int_equal(result.step, 20);
     }
