@@ -11,14 +11,14 @@
 /* What decoding an image takes; of several, the most of each. */
 typedef struct comet_decode_need {
     size_t pixels; /* bytes of the image */
-    size_t whole;  /* bytes that progressive JPEGs must be held in first */
+    size_t whole;  /* bytes that JPEGs of several scans (progressive ones, and some others) must be held in first */
     int32_t width;
 } comet_decode_need;
 
 /*
  * What one thread decodes with. An image that takes more than `capacity` bytes is reduced by a whole factor as it is
  * read. Formats that have to be held whole are refused where they do not fit: interlaced PNGs into `capacity`,
- * progressive JPEGs into `whole`.
+ * JPEGs of several scans into `whole`.
  */
 typedef struct comet_decoder {
     size_t capacity, whole;

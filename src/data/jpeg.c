@@ -25,9 +25,12 @@ static void stop(j_common_ptr jpeg) {
     reader *r = jpeg->client_data;
     char text[JMSG_LENGTH_MAX];
     jpeg->err->format_message(jpeg, text);
-    int code = jpeg->err->msg_code, large = code == JERR_NO_BACKING_STORE;
+    int code = jpeg->err->msg_code;
     comet_status status = code == JERR_OUT_OF_MEMORY ? COMET_ERROR_MEMORY : COMET_ERROR_CORRUPT;
-    r->status = comet_message_set(r->message, status, "%s", large ? "too large for a progressive JPEG" : text);
+    if (code == JERR_NO_BACKING_STORE)
+        snprintf(text, sizeof text, "too large for a %s",
+                 r->jpeg.progressive_mode ? "progressive JPEG" : "JPEG of several scans");
+    r->status = comet_message_set(r->message, status, "%s", text);
     longjmp(r->jump, 1);
 }
 
@@ -139,10 +142,14 @@ comet_status comet_decode_jpeg(comet_decoder *decoder, FILE *file, comet_image *
     return COMET_OK;
 }
 
-/* Coefficients of a progressive image: 64 of two bytes in a block, in rows and columns of whole MCUs. */
-static size_t coefficient_bytes(const struct jpeg_decompress_struct *jpeg) {
+/*
+ * Coefficients of an image in several scans, as progressive ones are and some others: 64 of two bytes in a block, in rows
+ * and columns of whole MCUs.
+ */
+static size_t coefficient_bytes(struct jpeg_decompress_struct *jpeg) {
     size_t bytes = 0;
-    for (int c = 0; jpeg->progressive_mode && c < jpeg->num_components; c++) {
+    int whole = jpeg_has_multiple_scans(jpeg);
+    for (int c = 0; whole && c < jpeg->num_components; c++) {
         const jpeg_component_info *info = &jpeg->comp_info[c];
         size_t wide = info->width_in_blocks + (size_t)info->h_samp_factor;
         size_t tall = info->height_in_blocks + (size_t)info->v_samp_factor;

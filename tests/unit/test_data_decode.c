@@ -54,11 +54,11 @@ static void test_jpeg(void **state) {
     const char *path = in_folder("a.jpg");
     for (int progressive = 0; progressive < 2; progressive++) {
         paint_smoothly(pixels, HEIGHT, WIDTH, 3);
-        write_jpeg(path, pixels, HEIGHT, WIDTH, (jpeg_form){JCS_RGB, progressive, 0});
+        write_jpeg(path, pixels, HEIGHT, WIDTH, (jpeg_form){JCS_RGB, progressive, 0, 0});
         comet_image image = decode(path);
         assert_near(&image, HEIGHT, WIDTH, 3, pixels, 4);
         paint_smoothly(pixels, HEIGHT, WIDTH, 1);
-        write_jpeg(path, pixels, HEIGHT, WIDTH, (jpeg_form){JCS_GRAYSCALE, progressive, 0});
+        write_jpeg(path, pixels, HEIGHT, WIDTH, (jpeg_form){JCS_GRAYSCALE, progressive, 0, 0});
         image = decode(path);
         assert_near(&image, HEIGHT, WIDTH, 1, pixels, 3);
     }
@@ -76,7 +76,7 @@ static void test_cmyk(void **state) {
                 int ink = pixels[4 * i + c], black = pixels[4 * i + 3];
                 expected[3 * i + c] = (uint8_t)(plain ? (255 - ink) * (255 - black) / 255 : ink * black / 255);
             }
-        write_jpeg(path, pixels, HEIGHT, WIDTH, (jpeg_form){JCS_CMYK, 0, plain});
+        write_jpeg(path, pixels, HEIGHT, WIDTH, (jpeg_form){JCS_CMYK, 0, plain, 0});
         comet_image image = decode(path);
         assert_near(&image, HEIGHT, WIDTH, 3, expected, 4);
     }
@@ -168,7 +168,7 @@ static void test_cut_short(void **state) {
             const char *path = in_folder("cut");
             paint(pixels, 200, 200, 3, i);
             if (kind < 2)
-                write_jpeg(path, pixels, 200, 200, (jpeg_form){JCS_RGB, kind, 0});
+                write_jpeg(path, pixels, 200, 200, (jpeg_form){JCS_RGB, kind, 0, 0});
             else
                 write_png(path, pixels, 200, 200, PNG_COLOR_TYPE_RGB, 8, kind == 3);
             cut_file(path, parts[i]);
@@ -185,7 +185,7 @@ static void test_damaged(void **state) {
     for (int kind = 0; kind < 4; kind++) {
         paint(pixels, 40, 50, 3, kind);
         if (kind < 2)
-            write_jpeg(path, pixels, 40, 50, (jpeg_form){JCS_RGB, kind, 0});
+            write_jpeg(path, pixels, 40, 50, (jpeg_form){JCS_RGB, kind, 0, 0});
         else
             write_png(path, pixels, 40, 50, PNG_COLOR_TYPE_RGB, 8, kind == 3);
         size_t bytes = read_bytes(path, file, sizeof file);
@@ -226,8 +226,10 @@ static void test_reduced(void **state) {
     }
     write_png(in_folder("large"), pixels, height, width, PNG_COLOR_TYPE_RGB, 8, 1);
     refuse("large", COMET_ERROR_CORRUPT, "interlaced");
-    write_jpeg(in_folder("large"), pixels, height, width, (jpeg_form){JCS_RGB, 1, 0});
-    refuse("large", COMET_ERROR_CORRUPT, "progressive");
+    write_jpeg(in_folder("large"), pixels, height, width, (jpeg_form){JCS_RGB, 1, 0, 0});
+    refuse("large", COMET_ERROR_CORRUPT, "too large for a progressive JPEG");
+    write_jpeg(in_folder("large"), pixels, height, width, (jpeg_form){JCS_RGB, 0, 0, 1});
+    refuse("large", COMET_ERROR_CORRUPT, "too large for a JPEG of several scans");
     set_capacity(12 << 20);
     comet_image image = decode(in_folder("large"));
     assert_int_equal(image.width, width);
@@ -237,26 +239,24 @@ static void test_reduced(void **state) {
 static void test_measured(void **state) {
     (void)state;
     static const int sides[][2] = {{1, 1}, {8, 8}, {17, 33}, {300, 200}, {1000, 1200}, {16, 3000}};
-    for (int i = 0; i < 6 * 6; i++) {
-        int height = sides[i / 6][0], width = sides[i / 6][1], form = i % 6;
+    static const jpeg_form forms[5] = {
+        {JCS_RGB, 0, 0, 0}, {JCS_RGB, 1, 0, 0}, {JCS_CMYK, 1, 0, 0}, {JCS_GRAYSCALE, 1, 0, 0}, {JCS_RGB, 0, 0, 1}};
+    for (int i = 0; i < 6 * 7; i++) {
+        int height = sides[i / 7][0], width = sides[i / 7][1], form = i % 7;
         const char *path = in_folder("measured");
         comet_decode_need need = {0}, same = {1 << 30, 1 << 30, 1 << 30};
         comet_image image;
         paint(pixels, height, width, 4, i);
-        if (form < 4)
-            write_jpeg(path, pixels, height, width,
-                       (jpeg_form){form < 2   ? JCS_RGB
-                                   : form < 3 ? JCS_CMYK
-                                              : JCS_GRAYSCALE,
-                                   form > 0, 0});
+        if (form < 5)
+            write_jpeg(path, pixels, height, width, forms[form]);
         else
-            write_png(path, pixels, height, width, form == 4 ? PNG_COLOR_TYPE_RGB_ALPHA : PNG_COLOR_TYPE_GRAY, 8,
-                      form == 4);
+            write_png(path, pixels, height, width, form == 5 ? PNG_COLOR_TYPE_RGB_ALPHA : PNG_COLOR_TYPE_GRAY, 8,
+                      form == 5);
         comet_decode_measure(path, &need);
         comet_decode_measure(path, &same);
         assert_int_equal(same.pixels, 1 << 30);
         assert_int_equal(need.width, width);
-        assert_int_equal(need.whole > 0, form > 0 && form < 4);
+        assert_int_equal(need.whole > 0, form > 0 && form < 5);
         decoder.whole = need.whole;
         assert_ok(comet_decode(&decoder, path, &image, &message));
         assert_int_equal(image.height, height);

@@ -82,9 +82,11 @@ typedef struct jpeg_form {
     J_COLOR_SPACE colours; /* of the pixels */
     int progressive;
     int no_adobe_marker; /* CMYK as it is, not inverted by a marker's say */
+    int scan_of_each;    /* component, one behind the other; not progressive */
 } jpeg_form;
 
 static inline void write_jpeg(const char *path, const uint8_t *pixels, int height, int width, jpeg_form form) {
+    static const jpeg_scan_info scans[] = {{1, {0}, 0, 63, 0, 0}, {1, {1}, 0, 63, 0, 0}, {1, {2}, 0, 63, 0, 0}};
     struct jpeg_compress_struct jpeg;
     struct jpeg_error_mgr errors;
     FILE *file = fopen(path, "wb");
@@ -100,6 +102,10 @@ static inline void write_jpeg(const char *path, const uint8_t *pixels, int heigh
     jpeg_set_quality(&jpeg, 98, TRUE);
     if (form.progressive)
         jpeg_simple_progression(&jpeg);
+    if (form.scan_of_each) {
+        jpeg.scan_info = scans;
+        jpeg.num_scans = 3;
+    }
     if (form.no_adobe_marker)
         jpeg.write_Adobe_marker = FALSE;
     jpeg_start_compress(&jpeg, TRUE);
@@ -113,7 +119,8 @@ static inline void write_jpeg(const char *path, const uint8_t *pixels, int heigh
     fclose(file);
 }
 
-static const jpeg_form jpeg_grey = {JCS_GRAYSCALE, 0, 0}, jpeg_rgb = {JCS_RGB, 0, 0}, jpeg_cmyk = {JCS_CMYK, 0, 0};
+static const jpeg_form jpeg_grey = {.colours = JCS_GRAYSCALE}, jpeg_rgb = {.colours = JCS_RGB},
+                       jpeg_cmyk = {.colours = JCS_CMYK};
 
 /* `colours` is one of PNG_COLOR_TYPE_*; rows hold what libpng packs: bytes, or two for 16 bits, high first. */
 static inline void write_png(const char *path, const uint8_t *pixels, int height, int width, int colours, int bits,
