@@ -17,6 +17,9 @@
 
 enum { STATE_MAGIC = 0x53544d43, STATE_VERSION = 2, STATE_HEADER = 24, AT_CHECKSUM = 16 };
 
+/* A state that is true has counted less than this; the control counts on from it without an overflow. */
+#define MOST_COUNT (INT64_MAX / 2)
+
 typedef enum walk_mode { WALK_COUNT, WALK_WRITE, WALK_CHECK, WALK_READ } walk_mode;
 
 typedef struct walker {
@@ -83,7 +86,7 @@ static void walk_bound(walker *w, comet_control_bound_value *bound) {
 }
 
 static void walk_tensor(walker *w, comet_control_tensor_view *tensor, control_tensor *own) {
-    walk_integer(w, &tensor->observed, 0, INT64_MAX);
+    walk_integer(w, &tensor->observed, 0, MOST_COUNT);
     walk_amount(w, &tensor->rms);
     walk_bound(w, &tensor->bound);
     walk_bound(w, &own->target);
@@ -112,16 +115,16 @@ static void walk_safety(walker *w, control_safety *safety) {
     walk_amount(w, &safety->tightness);
     walk_number(w, &safety->loss_mean);
     walk_amount(w, &safety->loss_variance);
-    walk_integer(w, &safety->losses, 0, INT64_MAX);
+    walk_integer(w, &safety->losses, 0, MOST_COUNT);
     walk_integer(w, &safety->trouble_at, -1, INT64_MAX);
     walk_integer(w, &safety->eased_at, -1, INT64_MAX);
-    walk_integer(w, &safety->skips, 0, INT64_MAX);
+    walk_integer(w, &safety->skips, 0, MOST_COUNT);
 }
 
 static void walk(walker *w, comet_control *control) {
     walk_integer(w, &control->iteration, -1, INT64_MAX);
     walk_integer(w, &control->decided_at, -1, INT64_MAX);
-    walk_integer(w, &control->decisions, 0, INT64_MAX);
+    walk_integer(w, &control->decisions, 0, MOST_COUNT);
     walk_integer(w, &control->loosening, 0, 1);
     walk_integer(w, &control->asked, 0, 1);
     walk_safety(w, &control->safety);

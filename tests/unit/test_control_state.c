@@ -265,8 +265,8 @@ static void test_forged_states_are_refused(void **state) {
             fields++;
             comet_write_u64(image + at, kept);
         }
-    /* What passes: positive patterns in the ten counters that may be any number. */
-    assert_true(fields - refused <= 2 * 10);
+    /* What passes: positive patterns in the four iterations, which may be any. Counters have room to count on. */
+    assert_int_equal(fields - refused, 2 * 4);
     comet_write_u32(image + 16, plain_crc(image, bytes));
     assert_ok(comet_control_load(control, image, bytes));
     free(image);
