@@ -13,7 +13,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BUILD = cmake --preset $(1) $(2) && cmake --build --preset $(1) --parallel $(JOBS)
 CTEST = ctest --preset $(1) --parallel $(JOBS)
 
-.PHONY: all demo test gpu-test asan debug fuzz coverage aarch64 format install clean help setup
+.PHONY: all demo test gpu-test asan tsan debug fuzz coverage aarch64 format install clean help setup
 .DEFAULT_GOAL := all
 
 all: setup ## build the release preset: build/release/comet, build/release/lib/libcomet.so
@@ -24,19 +24,28 @@ demo: setup ## build, then train a small network uncompressed and compressed: ab
 	@cmake --build build/demo --parallel $(JOBS) --target comet_command
 	@build/demo/comet demo --report build/demo/demo-report.html
 
-test: setup ## build and run all tests: release with warnings as errors, then with the sanitizers
+# Python with PyTorch is looked for before anything is built: the first time it is downloaded (scripts/torch_venv.sh). Exit code 2: the user's own cannot be used.
+test: ## build and run all tests: release with warnings as errors, with the sanitizers, threads with theirs
+	@scripts/setup.sh test
 	@start=$$(date +%s) && \
+	{ torch=$$(scripts/torch_venv.sh) || [ $$? = 1 ] || { echo "$$torch" >&2; exit 1; }; } && \
 	$(call BUILD,release,-DCOMET_WERROR=ON -DCOMET_TEST_EMULATION=OFF $(TEST_KERNELS)) && $(call CTEST,release) && \
 	$(call BUILD,asan,-DCOMET_WERROR=ON) && $(call CTEST,asan) && \
-	echo "make test: everything passed, release and asan, in $$(($$(date +%s) - start)) s" && \
+	$(call BUILD,tsan,-DCOMET_WERROR=ON) && $(call CTEST,tsan) && \
+	echo "make test: everything passed, release, asan and tsan, in $$(($$(date +%s) - start)) s" && \
 	if gpu=$$(build/release/tests/gpu_state); then echo "make test: GPU tests ran on $$gpu"; \
-	else echo "make test: GPU tests ran emulated on the CPU only: $$gpu"; fi
+	else echo "make test: GPU tests ran emulated on the CPU only: $$gpu"; fi && \
+	if scripts/torch_venv.sh --find >/dev/null; then echo "make test: the trainer was compared with PyTorch"; \
+	else echo "make test: the trainer was NOT compared with PyTorch: $$torch"; fi
 
 gpu-test: setup ## build, run what needs a GPU, then under compute-sanitizer; fails where there is none
 	@$(call BUILD,release,$(KERNELS)) && scripts/gpu_test.sh build/release
 
 asan: setup ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run the tests
 	@$(call BUILD,asan) && $(call CTEST,asan)
+
+tsan: setup ## build with ThreadSanitizer, run the tests of what has threads of its own
+	@$(call BUILD,tsan) && $(call CTEST,tsan)
 
 debug: setup ## build without optimisation, run the tests
 	@$(call BUILD,debug) && $(call CTEST,debug)

@@ -3,11 +3,11 @@
 # Makes sure that what a build needs is installed: Debian packages, named with the reason before anything happens.
 # When nothing is missing it only looks and touches neither the network nor apt.
 #
-# usage: scripts/setup.sh [fuzz|format|aarch64]    what that needs, beside what every build needs
+# usage: scripts/setup.sh [test|fuzz|format|aarch64]    what that needs, beside what every build needs
 # COMET_NO_INSTALL=1   only check: say what is missing, install nothing, exit with 1 if any of it is required
 set -euo pipefail
 
-# How to tell that it is there (a command, a header, a library or a file), the Debian package, and what it is for.
+# How to tell that it is there (a command, a header, a module of Python or a file), the Debian package, and what it is for.
 required=(
     'command:gcc          gcc           compiles the library and the command'
     'header:stdlib.h      libc6-dev     headers of the C library'
@@ -33,6 +33,10 @@ optional=(
 )
 case ${1:-} in
 '') ;;
+test)
+    [ -n "${COMET_NO_TORCH:-}${COMET_TORCH_PYTHON:-}" ] ||
+        wanted+=('module:ensurepip python3-venv PyTorch to compare the trainer with (else those tests are skipped)')
+    ;;
 fuzz)
     required+=('command:clang clang libFuzzer'
         'fuzzer:clang libclang-rt-14-dev runtime of libFuzzer and the sanitizers')
@@ -44,7 +48,7 @@ aarch64)
         'command:qemu-aarch64 qemu-user runs the tests on this machine')
     ;;
 *)
-    echo "usage: scripts/setup.sh [fuzz|format|aarch64]" >&2
+    echo "usage: scripts/setup.sh [test|fuzz|format|aarch64]" >&2
     exit 2
     ;;
 esac
@@ -54,6 +58,7 @@ present() {
     case $1 in
     command:*) command -v "$name" >/dev/null ;;
     file:*) [ -e "$name" ] ;;
+    module:*) python3 -c "import $name" 2>/dev/null || /usr/bin/python3 -c "import $name" 2>/dev/null ;;
     header:*)
         # The compiler knows where to look; the two usual folders are asked first because that is quick.
         [ -e "/usr/include/$name" ] || [ -e "/usr/local/include/$name" ] ||

@@ -2,7 +2,7 @@
 """Models, first values, weight files, optimisers and schedules against torchvision and PyTorch.
 
 usage: test_torchvision.py TRAIN_PROBE
-Skipped (77), with the reason, where torchvision is not installed. On Debian: apt-get install python3-torch python3-torchvision
+Skipped (77), with the reason, where there is no PyTorch: scripts/torch_venv.sh.
 """
 import json
 import os
@@ -13,15 +13,10 @@ import tempfile
 import unittest
 from unittest import mock
 
-try:
-    import torch
-    import torchvision
-except ImportError as reason:
-    system = "/usr/bin/python3"  # where Debian's packages are, if another Python comes first
-    if os.path.exists(system) and os.path.realpath(system) != os.path.realpath(sys.executable):
-        os.execv(system, [system, "-B"] + sys.argv)
-    print(f"skipped: {reason} (Debian: python3-torch and python3-torchvision)")
-    sys.exit(77)
+import with_torch  # noqa: F401  (before torch: another Python may have it)
+
+import torch
+import torchvision
 
 PROBE = None
 NAMES = ["alexnet", "vgg16", "vgg16_bn", "resnet18", "resnet34", "resnet50", "efficientnet_b0"]

@@ -16,8 +16,7 @@ in a tensor of a few values may be small by chance. A gradient that is null (a b
 
 usage: test_train_torch.py TRAIN_DRIVER [--seeds N] [--threads N] [MODEL ...]
 Without a MODEL it is "small", and ResNet-18 with three seeds and four steps; MODEL "all" is every network, with 9 seeds unless told. Skipped (77), with the
-reason, where torchvision is not installed. On Debian: apt-get install
-python3-torch python3-torchvision
+reason, where there is no PyTorch: scripts/torch_venv.sh.
 """
 import argparse
 import copy
@@ -30,15 +29,10 @@ import sys
 import tempfile
 import unittest
 
-try:
-    import torch
-    import torchvision
-except ImportError as reason:
-    system = "/usr/bin/python3"  # where Debian's packages are, if another Python comes first
-    if os.path.exists(system) and os.path.realpath(system) != os.path.realpath(sys.executable):
-        os.execv(system, [system, "-B"] + sys.argv)
-    print(f"skipped: {reason} (Debian: python3-torch and python3-torchvision)")
-    sys.exit(77)
+import with_torch  # noqa: F401  (before torch: another Python may have it)
+
+import torch
+import torchvision
 
 from torch import nn
 
