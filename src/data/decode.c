@@ -23,6 +23,11 @@ size_t comet_decoder_own_bytes(size_t capacity) {
     return round_up(capacity) + round_up(ROW_BYTES) + round_up(SUM_BYTES);
 }
 
+size_t comet_decoder_touched_bytes(size_t pixels, int32_t width) {
+    const size_t row = (size_t)width * 4, sums = ((size_t)width / 2 + 1) * COMET_IMAGE_MOST_CHANNELS * 4;
+    return pixels + (row < ROW_BYTES ? row : ROW_BYTES) + (sums < SUM_BYTES ? sums : SUM_BYTES);
+}
+
 size_t comet_decoder_library_bytes(size_t whole, int32_t width) {
     return whole + LIBRARY_BYTES + (size_t)width * LIBRARY_BYTES_OF_WIDTH;
 }
@@ -75,6 +80,7 @@ void comet_decode_measure(const char *path, comet_decode_need *need) {
         need->pixels = one.pixels > need->pixels ? one.pixels : need->pixels;
         need->whole = one.whole > need->whole ? one.whole : need->whole;
         need->width = one.width > need->width ? one.width : need->width;
+        need->height = one.height > need->height ? one.height : need->height;
     }
     fclose(file);
 }

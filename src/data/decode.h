@@ -12,7 +12,7 @@
 typedef struct comet_decode_need {
     size_t pixels; /* bytes of the image */
     size_t whole;  /* bytes that JPEGs of several scans (progressive ones, and some others) must be held in first */
-    int32_t width;
+    int32_t width, height;
 } comet_decode_need;
 
 /*
@@ -32,6 +32,9 @@ enum { COMET_DECODE_LEAST_BYTES = 1 << 20 };
 /* Bytes behind one decoder: its own, which comet_decoder_init is given, and those libjpeg and libpng take at most. */
 size_t comet_decoder_own_bytes(size_t capacity);
 size_t comet_decoder_library_bytes(size_t whole, int32_t width);
+
+/* Of its own bytes, those that images of so many bytes and pixels in a row make it write to: the rest is never resident. */
+size_t comet_decoder_touched_bytes(size_t pixels, int32_t width);
 
 /* `memory` of comet_decoder_own_bytes, aligned to 64. capacity is at least COMET_DECODE_LEAST_BYTES. */
 void comet_decoder_init(comet_decoder *decoder, size_t capacity, size_t whole, void *memory);

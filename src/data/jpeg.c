@@ -171,6 +171,7 @@ comet_status comet_measure_jpeg(FILE *file, comet_decode_need *need) {
     need->pixels = (size_t)r.jpeg.image_width * r.jpeg.image_height * channels;
     need->whole = coefficient_bytes(&r.jpeg);
     need->width = (int32_t)r.jpeg.image_width;
+    need->height = (int32_t)r.jpeg.image_height;
     jpeg_destroy_decompress(&r.jpeg);
     return COMET_OK;
 }

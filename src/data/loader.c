@@ -15,6 +15,8 @@
 
 enum {
     STACK_BYTES = 512 << 10,
+    STACK_TOUCHED_BYTES = 64 << 10,
+    PAGE_BYTES = 4096, /* at most one beside each of a worker's buffers */
     MOST_THREADS = 256,
     MOST_BATCHES = 64,
     MOST_BATCH = 1 << 16,
@@ -79,7 +81,7 @@ static void place_slot(layout *l, const comet_loader_options *o, comet_loader_sl
 /* What a decoder is given: as much as the largest image needs, within the limit; the limit where that is not known. */
 static comet_decode_need decoder_need(const comet_dataset *set, const comet_loader_options *o) {
     comet_decode_need need = comet_dataset_get_info(set)->need,
-                      limit = {o->decode_bytes, o->decode_bytes, COMET_IMAGE_MOST_SIDE};
+                      limit = {o->decode_bytes, o->decode_bytes, COMET_IMAGE_MOST_SIDE, COMET_IMAGE_MOST_SIDE};
     if (need.pixels == 0)
         return limit;
     need.pixels = need.pixels > COMET_DECODE_LEAST_BYTES ? need.pixels : COMET_DECODE_LEAST_BYTES;
@@ -132,6 +134,33 @@ comet_status comet_loader_memory(const comet_dataset *set, const comet_loader_op
     comet_decode_need need = decoder_need(set, &o);
     size_t library = comet_dataset_is_decoded(set) ? comet_decoder_library_bytes(need.whole, need.width) : 0;
     *bytes = lay_out(set, &o, NULL, NULL) + o.threads * (library + STACK_BYTES);
+    return COMET_OK;
+}
+
+static size_t worker_touches(const comet_dataset *set, const comet_loader_options *o) {
+    const comet_dataset_info *info = comet_dataset_get_info(set);
+    const int decoded = comet_dataset_is_decoded(set);
+    const comet_decode_need need = decoder_need(set, o);
+    const int32_t height = decoded ? need.height : info->height, width = decoded ? need.width : info->width;
+    size_t bytes = comet_transform_workspace(height > width ? height : width, o->height, o->width) + PAGE_BYTES;
+    if (decoded) {
+        const size_t pixels = info->need.pixels && info->need.pixels < need.pixels ? info->need.pixels : need.pixels;
+        bytes += comet_decoder_touched_bytes(pixels, need.width) + 3 * PAGE_BYTES +
+                 comet_decoder_library_bytes(need.whole, need.width);
+    }
+    return bytes + STACK_TOUCHED_BYTES;
+}
+
+comet_status comet_loader_resident(const comet_dataset *set, const comet_loader_options *options, size_t *bytes,
+                                   comet_message *message) {
+    comet_loader_options o;
+    comet_status status = fill_in(set, options, &o, message);
+    if (status != COMET_OK)
+        return status;
+    layout worker = {NULL, 0};
+    comet_loader_worker unused;
+    place_worker(&worker, set, &o, &unused);
+    *bytes = lay_out(set, &o, NULL, NULL) + o.threads * worker_touches(set, &o) - o.threads * worker.used;
     return COMET_OK;
 }
 

@@ -55,6 +55,13 @@ typedef struct comet_loader comet_loader;
 comet_status comet_loader_memory(const comet_dataset *set, const comet_loader_options *options, size_t *bytes,
                                  comet_message *message);
 
+/*
+ * Of that, what will be resident with the images that are there: buffers are as large as any image could ask for, stacks as deep as any call, and
+ * what is never written to takes no memory.
+ */
+comet_status comet_loader_resident(const comet_dataset *set, const comet_loader_options *options, size_t *bytes,
+                                   comet_message *message);
+
 /* Starts at the first batch of epoch 0, at once. The set must outlive it. */
 comet_status comet_loader_new(const comet_dataset *set, const comet_loader_options *options, comet_loader **loader,
                               comet_message *message);

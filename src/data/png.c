@@ -103,7 +103,8 @@ comet_status comet_measure_png(FILE *file, comet_decode_need *need) {
     if (status == COMET_OK) {
         int grey = !(png_get_color_type(r.png, r.info) & PNG_COLOR_MASK_COLOR);
         need->width = (int32_t)png_get_image_width(r.png, r.info);
-        need->pixels = (size_t)need->width * png_get_image_height(r.png, r.info) * (grey ? 1 : 3);
+        need->height = (int32_t)png_get_image_height(r.png, r.info);
+        need->pixels = (size_t)need->width * (size_t)need->height * (grey ? 1 : 3);
     }
     png_destroy_read_struct(&r.png, &r.info, NULL);
     return status;

@@ -244,7 +244,7 @@ static void test_measured(void **state) {
     for (int i = 0; i < 6 * 7; i++) {
         int height = sides[i / 7][0], width = sides[i / 7][1], form = i % 7;
         const char *path = in_folder("measured");
-        comet_decode_need need = {0}, same = {1 << 30, 1 << 30, 1 << 30};
+        comet_decode_need need = {0}, same = {1 << 30, 1 << 30, 1 << 30, 1 << 30};
         comet_image image;
         paint(pixels, height, width, 4, i);
         if (form < 5)
@@ -256,6 +256,7 @@ static void test_measured(void **state) {
         comet_decode_measure(path, &same);
         assert_int_equal(same.pixels, 1 << 30);
         assert_int_equal(need.width, width);
+        assert_int_equal(need.height, height);
         assert_int_equal(need.whole > 0, form > 0 && form < 5);
         decoder.whole = need.whole;
         assert_ok(comet_decode(&decoder, path, &image, &message));

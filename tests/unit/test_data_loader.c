@@ -424,6 +424,9 @@ static void test_memory(void **state) {
         size_t library = decoded ? comet_decoder_library_bytes(need->whole, need->width) : 0;
         size_t live = (size_t)a.live_bytes, beside = 3 * ((512 << 10) + library);
         assert_int_equal(live + beside, bytes);
+        size_t resident, batches = (size_t)o.batches * (size_t)o.batch * (size_t)(o.height * o.width * o.channels);
+        assert_ok(comet_loader_resident(set, &o, &resident, &message));
+        assert_true(resident > batches && resident < (decoded ? bytes / 2 : bytes));
         for (int b = 0; b < 30; b++)
             next(loader);
         assert_int_equal(a.calls, calls);
