@@ -18,15 +18,13 @@ int command_plan(int argc, char **argv) {
     plan_request request = {0};
     plan_answer answer = {0};
     int result = plan_options_read(&request, argc, argv);
-    if (result != DONE)
-        return result;
-    if (request.help) {
+    if (result == DONE && request.help)
         fputs(plan_help, stdout);
-        return DONE;
-    }
-    result = plan_ask(&request, &answer);
-    if (result == DONE)
+    else if (result == DONE)
+        result = plan_ask(&request, &answer);
+    if (result == DONE && !request.help)
         result = show(&request, &answer);
     plan_answer_free(&answer);
+    plan_request_free(&request);
     return result;
 }

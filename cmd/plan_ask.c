@@ -66,8 +66,10 @@ static int ask_shown(const plan_request *r, plan_answer *answer) {
 
 static int ask_largest(const plan_request *r, plan_answer *answer) {
     comet_message message;
+    const comet_run_options run = {.trainer = r->trainer, .data = r->data};
     comet_status status =
-        comet_trainer_largest_batch(&r->trainer, LARGEST_BATCH, NULL, &answer->largest_batch, &message);
+        r->data ? comet_run_largest_within(&run, LARGEST_BATCH, NULL, &answer->largest_batch, &message)
+                : comet_trainer_largest_batch(&r->trainer, LARGEST_BATCH, NULL, &answer->largest_batch, &message);
     return status == COMET_OK || status == COMET_ERROR_CAPACITY ? DONE : said(status, &message);
 }
 
@@ -99,14 +101,16 @@ static void add_entry(plan_totals *t, const comet_plan_entry *e) {
         t->spilled_bytes += e->stored_bytes;
 }
 
-plan_totals plan_sum(const plan_case *c) {
+plan_totals plan_sum(const plan_request *r, const plan_case *c) {
     const comet_plan_bytes plan = comet_plan_get_bytes(c->plan);
     plan_totals t = {.static_bytes = c->fit.bytes.static_bytes,
                      .arena_bytes = c->fit.bytes.arena_bytes,
-                     .peak_bytes = c->fit.bytes.planned_peak_bytes,
+                     .library_bytes = c->fit.bytes.library_bytes,
+                     .data_bytes = r->trainer.reserved_bytes,
                      .raw_bytes = plan.saved_raw_bytes,
                      .stored_bytes = plan.saved_stored_bytes};
-    t.stream_bytes = t.peak_bytes - t.static_bytes - t.arena_bytes;
+    t.stream_bytes = c->fit.bytes.planned_peak_bytes - t.static_bytes - t.arena_bytes;
+    t.peak_bytes = c->fit.bytes.planned_peak_bytes + t.library_bytes + t.data_bytes;
     t.spilled_bytes = plan.store_bytes - t.stream_bytes; /* what the store has no room for under the limit */
     for (int i = 0; i < c->entry_count; i++)
         add_entry(&t, c->entries[i]);

@@ -5,7 +5,8 @@
 #include "json.h"
 #include "plan.h"
 
-static void put_request(json *j, const comet_trainer_options *o) {
+static void put_request(json *j, const plan_request *r) {
+    const comet_trainer_options *o = &r->trainer;
     json_string(j, "model", o->model);
     json_integer(j, "batch", o->batch);
     json_integer(j, "image", o->height);
@@ -13,13 +14,22 @@ static void put_request(json *j, const comet_trainer_options *o) {
     json_integer(j, "classes", o->classes);
     json_string(j, "codec", o->codec);
     json_string(j, "optimiser", o->optimiser.kind == COMET_SGD ? "sgd" : "adamw");
+    if (r->data_name)
+        json_string(j, "data", r->data_name);
+    else
+        json_null(j, "data");
 }
 
-static void put_totals(json *j, const plan_totals *t) {
+static void put_totals(json *j, const plan_request *r, const plan_totals *t) {
     json_integer(j, "peak_bytes", (int64_t)t->peak_bytes);
     json_integer(j, "static_bytes", (int64_t)t->static_bytes);
     json_integer(j, "arena_bytes", (int64_t)t->arena_bytes);
     json_integer(j, "stream_bytes", (int64_t)t->stream_bytes);
+    json_integer(j, "library_bytes", (int64_t)t->library_bytes);
+    if (r->data)
+        json_integer(j, "data_bytes", (int64_t)t->data_bytes);
+    else
+        json_null(j, "data_bytes");
     json_integer(j, "saved_raw_bytes", (int64_t)t->raw_bytes);
     json_integer(j, "saved_stored_bytes", (int64_t)t->stored_bytes);
     json_integer(j, "spilled_bytes", (int64_t)t->spilled_bytes);
@@ -55,11 +65,11 @@ static void put_layer(json *j, const comet_plan_entry *e) {
 }
 
 void plan_print_json(const plan_request *r, const plan_answer *answer) {
-    const plan_totals totals = plan_sum(&answer->shown);
+    const plan_totals totals = plan_sum(r, &answer->shown);
     json j = {.file = stdout};
     json_open(&j, NULL, '{', 0);
-    put_request(&j, &r->trainer);
-    put_totals(&j, &totals);
+    put_request(&j, r);
+    put_totals(&j, r, &totals);
     put_budget(&j, r, answer);
     json_open(&j, "layers", '[', 0);
     for (int i = 0; i < answer->shown.entry_count; i++)

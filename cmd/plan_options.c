@@ -8,6 +8,7 @@
 #include "parse.h"
 #include "plan.h"
 #include "train/models/model.h"
+#include "train_options.h"
 
 const char plan_help[] =
     "Usage: comet plan --model NAME [OPTION...]\n"
@@ -18,10 +19,12 @@ const char plan_help[] =
     "The network:\n"
     "  --model NAME          alexnet, vgg16, vgg16_bn, resnet18, resnet34, resnet50, efficientnet_b0;\n"
     "                        for small images resnet8, resnet20, resnet18-cifar\n"
-    "  --batch B             images of a step (32)\n"
-    "  --image N             images of N x N pixels (what the network was made for)\n"
-    "  --channels 1|3        grey or RGB (3)\n"
-    "  --classes N           (1000; networks for small images 10)\n"
+    "  --data SET            what it would be trained on, as for comet train: sizes and classes come from it, and the\n"
+    "                        memory of the data set and its prefetch is counted (none)\n"
+    "  --batch B             images of a step (32; with --data what comet train takes)\n"
+    "  --image N             images of N x N pixels (what the network was made for; with --data the data's)\n"
+    "  --channels 1|3        grey or RGB (3; with --data the data's)\n"
+    "  --classes N           (1000; networks for small images 10); not with --data\n"
     "\n"
     "How activations are held until the backward pass:\n"
     "  --codec FORM          none, eb[:ERROR], pool:K, group:BITS, dct, zvc, offload, recompute, eb+offload (eb)\n"
@@ -44,18 +47,19 @@ const char plan_help[] =
     "\n"
     "Sizes with a * are estimates: how well activations compress is known once steps have run. Training learns it, "
     "and\n"
-    "keeps a reserve. The data set and its prefetch are not counted: they are not known here.\n"
+    "keeps a reserve. Without --data the data set and its prefetch are not counted.\n"
     "\n"
     "Examples:\n"
     "  comet plan --model resnet50 --batch 64\n"
     "  comet plan --model resnet50 --batch 64 --codec none          how much more would it be?\n"
     "  comet plan --model resnet18 --memory 2GiB                    which batch can I train in 2 GiB?\n"
+    "  comet plan --model resnet18 --data folder:pets --memory 300MiB    and with that data?\n"
     "  comet plan --model vgg16 --forms 'features.0=none' --json\n";
 
 /* As they were given; NULL where they were not. */
 typedef struct texts {
-    const char *model, *batch, *image, *channels, *classes, *codec, *error_rel, *forms, *memory, *spill, *optimiser,
-        *accumulate, *threads;
+    const char *model, *data, *batch, *image, *channels, *classes, *codec, *error_rel, *forms, *memory, *spill,
+        *optimiser, *accumulate, *threads;
 } texts;
 
 /* *value is left alone where there is no text. */
@@ -74,9 +78,11 @@ static int read_network(const texts *t, comet_trainer_options *o) {
     if (comet_model_find(t->model, &model, &message) != COMET_OK)
         return misuse("--model: %s", message.text);
     o->model = model->name;
+    if (t->data && t->classes)
+        return misuse("--classes and --data exclude each other: the data says how many there are");
     o->batch = 32;
-    o->height = model->image;
-    o->channels = 3;
+    o->height = t->data ? 0 : model->image;
+    o->channels = t->data ? 0 : 3;
     o->classes = model->image < 100 ? 10 : 1000;
     int answer = read_count("--batch", t->batch, 1, 1 << 20, &o->batch);
     if (answer == DONE)
@@ -119,17 +125,41 @@ static int read_step(const texts *t, comet_trainer_options *o) {
     return answer;
 }
 
+/* Sizes, classes, and what data and prefetch take: as comet train finds them. */
+static int read_data(const texts *t, plan_request *r) {
+    comet_message message;
+    size_t loader_bytes[COMET_SPLITS];
+    comet_status status = comet_dataset_open(t->data, NULL, &r->data, &message);
+    if (status != COMET_OK)
+        return train_fail(status, &message);
+    if (comet_dataset_get_info(r->data)->note)
+        note("%s", comet_dataset_get_info(r->data)->note);
+    if (!t->batch)
+        r->trainer.batch = train_default_batch(r->data);
+    r->data_name = t->data;
+    const comet_run_options run = {.trainer = r->trainer, .data = r->data};
+    status = comet_run_trainer_options(&run, &r->trainer, loader_bytes, &message);
+    return status == COMET_OK ? DONE : train_fail(status, &message);
+}
+
+void plan_request_free(plan_request *r) {
+    comet_dataset_free(r->data);
+}
+
 static int read_texts(const texts *t, plan_request *r) {
     int answer = read_network(t, &r->trainer);
     if (answer == DONE)
         answer = read_forms(t, &r->trainer);
-    return answer == DONE ? read_step(t, &r->trainer) : answer;
+    if (answer == DONE)
+        answer = read_step(t, &r->trainer);
+    return answer == DONE && t->data ? read_data(t, r) : answer;
 }
 
 int plan_options_read(plan_request *r, int argc, char **argv) {
     texts t = {0};
     text_array operands = {0};
     const option table[] = {{"--model", OPTION_TEXT, &t.model},
+                            {"--data", OPTION_TEXT, &t.data},
                             {"--batch", OPTION_TEXT, &t.batch},
                             {"--image", OPTION_TEXT, &t.image},
                             {"--channels", OPTION_TEXT, &t.channels},

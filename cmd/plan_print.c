@@ -64,6 +64,9 @@ static void print_totals(const plan_totals *t) {
     print_size("buffers: what is computed, and what is kept", t->arena_bytes, 0);
     if (t->stream_bytes)
         print_size("compressed, at the fullest moment", t->stream_bytes, t->estimates);
+    print_size("oneDNN's own: code, packed matrices", t->library_bytes, 0);
+    if (t->data_bytes)
+        print_size("data set and prefetch", t->data_bytes, 0);
     print_size("planned peak", t->peak_bytes, t->estimates);
     if (t->spilled_bytes)
         print_size("in the spill file", t->spilled_bytes, t->estimates);
@@ -72,7 +75,7 @@ static void print_totals(const plan_totals *t) {
 }
 
 void plan_print(const plan_request *r, const plan_answer *answer) {
-    const plan_totals totals = plan_sum(&answer->shown);
+    const plan_totals totals = plan_sum(r, &answer->shown);
     char text[PLAN_TEXT];
     plan_request_text(&r->trainer, text);
     printf("%s\n\n", text);
@@ -83,6 +86,6 @@ void plan_print(const plan_request *r, const plan_answer *answer) {
         plan_budget_text(r, answer, text);
         printf("\n%s\n", text);
     }
-    plan_estimates_text(answer, text);
+    plan_estimates_text(r, answer, text);
     printf("\n%s\n", text);
 }

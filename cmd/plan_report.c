@@ -129,21 +129,22 @@ static int put_layers(report *r, const plan_case *c) {
 
 /* ---- the page ---- */
 
-static void put_totals(report *r, const plan_answer *answer) {
-    static const char *const columns[] = {"",        "saved",      "stored",      "weights, gradients, optimiser",
-                                          "buffers", "compressed", "planned peak"};
-    char text[2][6][SIZE_TEXT];
-    const char *cells[14];
-    const plan_totals totals[] = {plan_sum(&answer->shown), plan_sum(&answer->baseline)};
+static void put_totals(report *r, const plan_request *request, const plan_answer *answer) {
+    static const char *const columns[] = {"",        "saved",      "stored",       "weights, gradients, optimiser",
+                                          "buffers", "compressed", "oneDNN's own", "planned peak"};
+    enum { SIZES = 7, COLUMNS = SIZES + 1 };
+    char text[2][SIZES][SIZE_TEXT];
+    const char *cells[2 * COLUMNS];
+    const plan_totals totals[] = {plan_sum(request, &answer->shown), plan_sum(request, &answer->baseline)};
     for (int i = 0; i < 2; i++) {
         const plan_totals *t = &totals[i];
-        const size_t sizes[6] = {t->raw_bytes,   t->stored_bytes, t->static_bytes,
-                                 t->arena_bytes, t->stream_bytes, t->peak_bytes};
-        cells[7 * i] = i ? "none" : "as planned";
-        for (int k = 0; k < 6; k++)
-            cells[7 * i + 1 + k] = text_size(sizes[k], text[i][k], SIZE_TEXT);
+        const size_t sizes[SIZES] = {t->raw_bytes,    t->stored_bytes,  t->static_bytes, t->arena_bytes,
+                                     t->stream_bytes, t->library_bytes, t->peak_bytes};
+        cells[COLUMNS * i] = i ? "none" : "as planned";
+        for (int k = 0; k < SIZES; k++)
+            cells[COLUMNS * i + 1 + k] = text_size(sizes[k], text[i][k], SIZE_TEXT);
     }
-    report_table(r, "The plan beside everything kept", columns, 7, cells, 2);
+    report_table(r, "The plan beside everything kept", columns, COLUMNS, cells, 2);
 }
 
 int plan_write_report(const plan_request *request, const plan_answer *answer) {
@@ -156,12 +157,12 @@ int plan_write_report(const plan_request *request, const plan_answer *answer) {
         plan_budget_text(request, answer, text);
         report_text(&r, text);
     }
-    put_totals(&r, answer);
+    put_totals(&r, request, answer);
     if (put_curves(&r, request, answer) != DONE || put_layers(&r, &answer->shown) != DONE) {
         report_abandon(&r);
         return FAILED;
     }
-    plan_estimates_text(answer, text);
+    plan_estimates_text(request, answer, text);
     report_text(&r, text);
     return report_close(&r);
 }

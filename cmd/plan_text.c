@@ -31,6 +31,12 @@ static const char *precise_size(size_t bytes, char text[SIZE_TEXT]) {
     return text;
 }
 
+/* Rounded up, and in the words of `comet train`: what is read here and given to it is enough. */
+static const char *least_size(size_t bytes, char text[SIZE_TEXT]) {
+    snprintf(text, SIZE_TEXT, "%.1f MiB", (double)bytes / (1 << 20) + 0.05);
+    return text;
+}
+
 /* " with 98.0 MiB in the spill file and 12.0 MiB computed again", or less, or nothing. */
 static void how_it_fits(const plan_totals *t, char text[PLAN_TEXT / 2]) {
     char spilled[SIZE_TEXT], recomputed[SIZE_TEXT];
@@ -43,10 +49,10 @@ static void how_it_fits(const plan_totals *t, char text[PLAN_TEXT / 2]) {
 }
 
 static int budget_here(const plan_request *r, const plan_answer *answer, char text[PLAN_TEXT]) {
-    const plan_totals t = plan_sum(&answer->shown);
+    const plan_totals t = plan_sum(r, &answer->shown);
     char limit[SIZE_TEXT], least[SIZE_TEXT], how[PLAN_TEXT / 2];
     precise_size(r->trainer.memory_bytes, limit);
-    precise_size(answer->shown.fit.least_bytes, least);
+    least_size(answer->shown.fit.least_bytes, least);
     how_it_fits(&t, how);
     if (answer->fits)
         return snprintf(text, PLAN_TEXT, "A batch of %d fits %s%s; the least for it is %s.", r->trainer.batch, limit,
@@ -65,13 +71,15 @@ void plan_budget_text(const plan_request *r, const plan_answer *answer, char tex
         snprintf(text + used, (size_t)(PLAN_TEXT - used), "\nNot even a batch of 1 fits.");
 }
 
-void plan_estimates_text(const plan_answer *answer, char text[PLAN_TEXT]) {
-    const plan_totals t = plan_sum(&answer->shown);
+void plan_estimates_text(const plan_request *r, const plan_answer *answer, char text[PLAN_TEXT]) {
+    const plan_totals t = plan_sum(r, &answer->shown);
     int used = 0;
     if (t.estimates)
         used = snprintf(text, PLAN_TEXT,
                         "* %d of %d sizes are estimates, and so are the sums they are in: training learns them and "
                         "keeps a reserve.\n",
                         t.estimates, t.entries);
-    snprintf(text + used, (size_t)(PLAN_TEXT - used), "The data set and its prefetch come on top.");
+    snprintf(text + used, (size_t)(PLAN_TEXT - used), "%s",
+             r->data ? "The data set and its prefetch are counted, as `comet train --memory` counts them."
+                     : "The data set and its prefetch are not counted and come on top: --data SET counts them.");
 }

@@ -150,7 +150,7 @@ static void observe(void *context, const comet_run_event *event) {
 static void print_summary(const watch *w) {
     const record_figures *f = &w->record.figures;
     const comet_run_result *r = &f->result;
-    char a[32], b[32];
+    char a[32], b[32], c[32];
     if (!r->stopped)
         printf("accuracy  %.2f %% (top-5 %.2f %%), loss %.4f, after %lld steps of %d\n", r->top1, r->top5, r->loss,
                (long long)r->step, f->batch);
@@ -164,6 +164,12 @@ static void print_summary(const watch *w) {
            text_size(f->measured_peak_bytes, b, sizeof b));
     printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
            text_size(r->loader_bytes[COMET_SPLIT_TRAIN], b, sizeof b));
+    if (w->run->trainer.memory_bytes) {
+        const size_t data = comet_dataset_get_info(w->run->data)->memory_bytes;
+        printf("memory    %s of %s allowed, the data set's %s included\n",
+               text_size(f->measured_peak_bytes + data, a, sizeof a),
+               text_size(w->run->trainer.memory_bytes, b, sizeof b), text_size(data, c, sizeof c));
+    }
     printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
     if (r->skipped)
         printf("skipped   %lld steps that were not finite\n", (long long)r->skipped);

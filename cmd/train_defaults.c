@@ -22,14 +22,17 @@ static double default_rate(const comet_run_options *run) {
     return has_no_norm(t->model) || run->weights ? rate / 10 : rate;
 }
 
+int train_default_batch(const comet_dataset *data) {
+    const int batch = comet_dataset_is_decoded(data) ? 32 : 128;
+    const int64_t count = comet_dataset_get_info(data)->count[COMET_SPLIT_TRAIN];
+    return count < batch ? (int)count : batch;
+}
+
 static void settle(const train_texts *texts, const comet_dataset *data, comet_run_options *run) {
     int files = comet_dataset_is_decoded(data);
-    int64_t count = comet_dataset_get_info(data)->count[COMET_SPLIT_TRAIN];
     comet_trainer_options *t = &run->trainer;
     if (!texts->batch)
-        t->batch = files ? 32 : 128;
-    if (!texts->batch && count < t->batch)
-        t->batch = (int)count;
+        t->batch = train_default_batch(data);
     if (!texts->rate)
         run->rate = default_rate(run);
     if (!texts->decay && t->optimiser.kind == COMET_SGD)

@@ -45,6 +45,9 @@ void train_data_place(const train_texts *texts, const comet_run_options *run, ch
 /* --resume as it was given, NULL or "" included. */
 int train_resume_read(const char *text, comet_run_resume *resume);
 
+/* Images of a step if the user does not say. */
+int train_default_batch(const comet_dataset *data);
+
 /* Where a spill file goes if the user does not say. */
 const char *train_default_spill(void);
 

@@ -91,6 +91,8 @@ struct comet_backend {
     void (*rebuild)(const comet_op_call *call, comet_rebuild what);
     /* After a batch norm's forward: the codec's grid for its input (comet/codec.h). Arrays are in call->side and call->scratch. */
     void (*norm_grid)(const comet_op_call *call, comet_codec_grid *grid);
+    /* What the library takes for itself, in code, descriptions and packed matrices, to train and evaluate at this batch: not less. */
+    size_t (*library_bytes)(const comet_backend *backend, const comet_graph *g, int batch);
     void (*free)(comet_backend *backend);
 };
 

@@ -49,8 +49,8 @@ typedef struct comet_plan_entry {
     size_t last_bytes;    /* what it took when it was last saved in the store; 0: never */
     double rms;           /* of its non-zeros then, by a codec that says; 0: unknown */
     int is_estimate;      /* of stored_bytes. 0: exact, 1: a guess, 2: the most that steps have shown */
-    size_t worst_bytes;   /* CODEC: the most that its stream can take */
-    size_t scratch_bytes; /* CODEC: what saving or loading takes beside the stream: the codec's workspace */
+    size_t worst_bytes;   /* CODEC: the most that its streams can take */
+    size_t scratch_bytes; /* CODEC: what saving or loading one takes beside it: the codec's workspace */
     comet_form form;
     int parts; /* 1, or streams of so many parts of the batch: a large NORM, which backward can take part by part */
     int saved_at, last_at; /* times */

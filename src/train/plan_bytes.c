@@ -55,7 +55,7 @@ static size_t resting_at(const comet_plan *p, int time) {
 static size_t scratch_of(const comet_plan_entry *e) {
     if (e->form.form != COMET_FORM_CODEC || !comet_plan_in_store(e))
         return 0;
-    return comet_pages_round(e->scratch_bytes) + (e->form.offload ? with_reserve(e) : 0);
+    return comet_pages_round(e->scratch_bytes) + (e->form.offload ? with_reserve(e) / (size_t)e->parts : 0);
 }
 
 static size_t scratch_at(const comet_plan *p, int time) {
@@ -93,7 +93,7 @@ static size_t worst_scratch(const comet_plan *p) {
         const comet_plan_entry *e = &p->entries[i];
         if (e->form.form != COMET_FORM_CODEC || !comet_plan_in_store(e))
             continue;
-        const size_t bytes = comet_pages_round(e->scratch_bytes) + comet_pages_round(e->worst_bytes);
+        const size_t bytes = comet_pages_round(e->scratch_bytes) + comet_pages_round(e->worst_bytes / (size_t)e->parts);
         most = bytes > most ? bytes : most;
     }
     return most;

@@ -37,7 +37,7 @@ static size_t guess(const comet_plan_entry *e) {
     }
 }
 
-/* Bounds that do not depend on values. An entry that no codec takes has none: saving it will say so. */
+/* Bounds that do not depend on values, of a part. An entry that no codec takes has none: saving it will say so. */
 static void set_bounds(const comet_plan *p, comet_plan_entry *e) {
     static const float no_threshold = 0; /* its address alone is looked at */
     const comet_codec_grid grid = {.channels = e->shape.channels, .threshold = &no_threshold};
@@ -45,7 +45,7 @@ static void set_bounds(const comet_plan *p, comet_plan_entry *e) {
     comet_codec_params codec = e->form.codec;
     comet_tensor t;
     comet_tensor_init(&t, NULL, COMET_F32, COMET_NHWC, 4,
-                      (int64_t[]){p->options.batch, e->shape.height, e->shape.width, e->shape.channels});
+                      (int64_t[]){p->options.batch / e->parts, e->shape.height, e->shape.width, e->shape.channels});
     exec.threads = p->backend->threads;
     codec.grid = e->kind == COMET_SAVED_NORM ? &grid : NULL;
     if (comet_codec_bound(&t, &codec, &e->worst_bytes) != COMET_OK ||
@@ -53,6 +53,7 @@ static void set_bounds(const comet_plan *p, comet_plan_entry *e) {
         e->worst_bytes = e->scratch_bytes = 0;
     if (p->allocator) /* the store makes a stream beside the block it stays in */
         e->scratch_bytes += e->worst_bytes;
+    e->worst_bytes *= (size_t)e->parts;
 }
 
 void comet_plan_set_size(const comet_plan *p, comet_plan_entry *e) {

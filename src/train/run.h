@@ -89,7 +89,7 @@ typedef struct comet_run_result {
     double images_per_second;                     /* of such an update */
     uint64_t saved_raw_bytes, saved_stored_bytes; /* a step's: means over the run */
     comet_trainer_bytes bytes;
-    size_t loader_bytes[COMET_SPLITS]; /* beside the trainer's; that of the evaluation is there only while it lasts */
+    size_t loader_bytes[COMET_SPLITS]; /* beside the trainer's; there is one loader at a time */
 } comet_run_result;
 
 /*
@@ -105,10 +105,17 @@ comet_status comet_run_trainer_options(const comet_run_options *options, comet_t
                                        size_t loader_bytes[COMET_SPLITS], comet_message *message);
 
 /*
- * The most that trainer and loaders are planned to hold. While the network is evaluated there is a loader more, and nothing saved for
- * backward. The data set's own bytes are not in it.
+ * The most that trainer, its backend's library and loaders are planned to hold. While the network is evaluated its loader takes the place of
+ * the training's, and nothing is saved for backward. The data set's own bytes are not in it.
  */
 size_t comet_run_planned_peak(const comet_run_result *result);
+
+/*
+ * The largest batch up to `most` with which there is a plan within trainer.memory_bytes, data and loaders counted; 0: none. What does not fit
+ * may be spilled and computed again.
+ */
+comet_status comet_run_largest_within(const comet_run_options *options, int most, const comet_allocator *allocator,
+                                      int *batch, comet_message *message);
 
 /*
  * The largest batch up to `most` with which trainer, data and loaders fit trainer.memory_bytes, every tensor being held in the form that the

@@ -43,13 +43,21 @@ static comet_status evaluate(comet_run_session *s, comet_loader *loader) {
     return status;
 }
 
-/* Its loader's memory is not held while the network is trained. */
+/* Where training was in the data. */
+static comet_status go_on_training(comet_run_session *s) {
+    comet_status status = comet_run_open_loader(s, COMET_SPLIT_TRAIN, &s->train);
+    return status == COMET_OK ? comet_loader_set_state(s->train, &s->place, s->message) : status;
+}
+
+/* There is one loader at a time, so that evaluation needs no more memory than training: what was prefetched is made again. */
 comet_status comet_run_evaluate(comet_run_session *s) {
     comet_loader *loader = NULL;
+    comet_loader_free(s->train);
+    s->train = NULL;
     comet_status status = comet_run_open_loader(s, COMET_SPLIT_EVALUATE, &loader);
     if (status == COMET_OK)
         status = evaluate(s, loader);
     comet_loader_free(loader);
     s->evaluations++;
-    return status;
+    return status == COMET_OK && s->step < s->steps ? go_on_training(s) : status;
 }

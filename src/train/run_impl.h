@@ -19,8 +19,8 @@ typedef struct comet_run_session {
     comet_run_result *result;
 
     comet_trainer *trainer;
-    comet_loader *train;
-    int evaluations; /* so far */
+    comet_loader *train; /* NULL while the network is evaluated */
+    int evaluations;     /* so far */
     comet_schedule schedule;
     int accumulate;
     int64_t step, steps;

@@ -51,31 +51,61 @@ static comet_status complete_sizes(const comet_dataset_info *info, comet_trainer
 comet_status comet_run_trainer_options(const comet_run_options *options, comet_trainer_options *trainer,
                                        size_t loader_bytes[COMET_SPLITS], comet_message *message) {
     const comet_dataset_info *info = comet_dataset_get_info(options->data);
+    size_t most = 0;
     *trainer = options->trainer;
-    trainer->reserved_bytes = info->memory_bytes;
     comet_status status = complete_sizes(info, trainer, message);
     for (int split = 0; split < COMET_SPLITS && status == COMET_OK; split++) {
         comet_loader_options loader = loader_options(options, trainer, (comet_split)split);
-        status = comet_loader_memory(options->data, &loader, &loader_bytes[split], message);
-        trainer->reserved_bytes += status == COMET_OK ? loader_bytes[split] : 0;
+        status = comet_loader_resident(options->data, &loader, &loader_bytes[split], message);
+        most = status == COMET_OK && loader_bytes[split] > most ? loader_bytes[split] : most;
     }
+    trainer->reserved_bytes = info->memory_bytes + most; /* there is one loader at a time */
     return status;
 }
 
 size_t comet_run_planned_peak(const comet_run_result *r) {
     const comet_trainer_bytes *b = &r->bytes;
     const size_t saved = b->planned_peak_bytes - b->static_bytes - b->arena_bytes;
-    const size_t evaluation = r->loader_bytes[COMET_SPLIT_EVALUATE];
-    return b->planned_peak_bytes + r->loader_bytes[COMET_SPLIT_TRAIN] + (evaluation > saved ? evaluation - saved : 0);
+    const size_t training = r->loader_bytes[COMET_SPLIT_TRAIN] + saved,
+                 evaluation = r->loader_bytes[COMET_SPLIT_EVALUATE];
+    return b->static_bytes + b->arena_bytes + b->library_bytes + (training > evaluation ? training : evaluation);
 }
 
 comet_status comet_run_open_loader(comet_run_session *s, comet_split split, comet_loader **loader) {
     comet_loader_options options = loader_options(s->options, &s->trainer_options, split);
     options.allocator = s->allocator;
-    if (split == COMET_SPLIT_TRAIN || s->evaluations == 0) /* a broken file is told once */
+    if (s->evaluations == 0) /* a broken file is told once; evaluations come after whole epochs */
         options.report = report_file;
     options.report_context = s;
     return comet_loader_new(s->options->data, &options, loader, s->message);
+}
+
+/* ---- the largest batch. Not comet_trainer_largest_batch: what the loaders hold grows with the batch, too ---- */
+
+typedef struct run_question {
+    comet_run_options options;
+    const comet_allocator *allocator;
+} run_question;
+
+static int most_images(const comet_run_options *options, int most) {
+    const int64_t images = comet_dataset_get_info(options->data)->count[COMET_SPLIT_TRAIN];
+    return most < images ? most : (int)images;
+}
+
+static comet_status fits_within(void *context, int batch, int *fits, comet_message *message) {
+    run_question *q = context;
+    comet_trainer_options trainer;
+    size_t loader_bytes[COMET_SPLITS];
+    *fits = 0;
+    q->options.trainer.batch = batch;
+    comet_status status = comet_run_trainer_options(&q->options, &trainer, loader_bytes, message);
+    return status == COMET_OK ? comet_trainer_fits(&trainer, q->allocator, fits, NULL, message) : status;
+}
+
+comet_status comet_run_largest_within(const comet_run_options *options, int most, const comet_allocator *allocator,
+                                      int *batch, comet_message *message) {
+    run_question q = {.options = *options, .allocator = allocator};
+    return comet_largest_batch(&(comet_batch_question){fits_within, &q}, most_images(options, most), batch, message);
 }
 
 /* All memory that a batch of that size would take, each tensor in the form that was asked for. */
@@ -83,24 +113,23 @@ static comet_status bytes_for(const comet_run_options *options, int batch, const
                               size_t *bytes, comet_message *message) {
     comet_run_options o = *options;
     comet_trainer_options trainer;
-    comet_fit fit;
+    comet_trainer_bytes own;
     size_t loader_bytes[COMET_SPLITS];
+    int fits;
     o.trainer.batch = batch;
     o.trainer.memory_bytes = 0;
     comet_status status = comet_run_trainer_options(&o, &trainer, loader_bytes, message);
     if (status == COMET_OK)
-        status = comet_trainer_fit(&trainer, allocator, &fit, NULL, NULL, NULL, message);
+        status = comet_trainer_fits(&trainer, allocator, &fits, &own, message);
     if (status == COMET_OK)
-        *bytes = fit.bytes.planned_peak_bytes + trainer.reserved_bytes;
+        *bytes = own.planned_peak_bytes + own.library_bytes + trainer.reserved_bytes;
     return status;
 }
 
-/* Not comet_trainer_largest_batch: what the loaders hold grows with the batch, too, and forms are to stay as they are. */
 comet_status comet_run_largest_batch(const comet_run_options *options, int most, const comet_allocator *allocator,
                                      int *batch, comet_message *message) {
-    int64_t images = comet_dataset_get_info(options->data)->count[COMET_SPLIT_TRAIN];
     size_t limit = options->trainer.memory_bytes, bytes = 0;
-    int fits = 1, above = (most < images ? most : (int)images) + 1;
+    int fits = 1, above = most_images(options, most) + 1;
     *batch = 0;
     comet_status status = bytes_for(options, fits, allocator, &bytes, message);
     if (status == COMET_OK && bytes > limit)

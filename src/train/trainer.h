@@ -35,9 +35,10 @@ typedef struct comet_trainer_options {
     void *control_context;
     const char *inject; /* errors on purpose (train/inject.h), or NULL */
     /*
-     * The most that weights, gradients, optimiser, activations and workspaces take together, with reserved_bytes for what the caller holds
-     * (data set, prefetch). 0: no limit. What does not fit is spilled (if there is a directory), then recomputed; if that is not enough,
-     * COMET_ERROR_CAPACITY with a line that says the least that would do.
+     * The most that weights, gradients, optimiser, activations and workspaces take together, with what the backend's library takes for itself
+     * and reserved_bytes for what the caller holds (data set, prefetch). 0: no limit. What does not fit is spilled (if there is a directory),
+     * then recomputed; what is stored by a codec may be held as it is where that needs less. If that is not enough, COMET_ERROR_CAPACITY with a
+     * line that says the least that would do.
      */
     size_t memory_bytes, reserved_bytes;
     const char *spill_directory; /* NULL: none */
@@ -111,6 +112,7 @@ typedef struct comet_trainer_bytes {
     size_t arena_bytes;  /* buffers of a step or of evaluation, whichever needs more */
     size_t
         planned_peak_bytes; /* static + arena + streams, with the reserve for sizes that are estimates; the most so far */
+    size_t library_bytes;   /* what the backend's library takes for itself, beside that; a budget counts it */
     size_t allocated_peak_bytes;                /* what was held at the worst moment so far */
     size_t saved_raw_bytes, saved_stored_bytes; /* planned, of a step */
 } comet_trainer_bytes;
@@ -125,7 +127,7 @@ size_t comet_trainer_bytes_at(const comet_trainer *trainer, int time);
 
 typedef struct comet_fit {
     comet_trainer_bytes bytes;
-    size_t least_bytes; /* the smallest budget that would do for this batch, all forms of saving memory used */
+    size_t least_bytes; /* the smallest budget that would do for this batch, all ways of saving memory used */
 } comet_fit;
 
 /*
@@ -134,6 +136,22 @@ typedef struct comet_fit {
  */
 comet_status comet_trainer_fit(const comet_trainer_options *options, const comet_allocator *allocator, comet_fit *fit,
                                comet_plan **plan, comet_graph **graph, comet_backend **backend, comet_message *message);
+
+/*
+ * Whether there is a plan within options->memory_bytes, and what it takes (NULL: not wanted); if not, the message says the least that would do.
+ * Quicker than comet_trainer_fit, which looks for the least in any case.
+ */
+comet_status comet_trainer_fits(const comet_trainer_options *options, const comet_allocator *allocator, int *fits,
+                                comet_trainer_bytes *bytes, comet_message *message);
+
+/* Whether a batch of so many images fits. Called with growing and shrinking ones; if one fits, so do all smaller ones. */
+typedef struct comet_batch_question {
+    comet_status (*fits)(void *context, int batch, int *fits, comet_message *message);
+    void *context;
+} comet_batch_question;
+
+/* The largest batch up to `most` that fits; 0: none does. */
+comet_status comet_largest_batch(const comet_batch_question *ask, int most, int *batch, comet_message *message);
 
 /* The largest batch up to `most` that fits options->memory_bytes; 0: none does, and the message says the least that would do. */
 comet_status comet_trainer_largest_batch(const comet_trainer_options *options, int most,

@@ -11,15 +11,16 @@
 #include "train/graph_impl.h"
 #include "train/trainer_impl.h"
 
-enum { ESTIMATES_MAGIC = 0x54534543, ESTIMATES_VERSION = 2 }; /* "CEST" */
+enum { ESTIMATES_MAGIC = 0x54534543, ESTIMATES_VERSION = 3 }; /* "CEST" */
 
 enum { WINDOWS = 2 }; /* of late: the window of batches under way, and the one before it */
 
 typedef struct header {
     uint32_t magic, version;
     uint64_t count;
-    comet_saving saving;
-    uint64_t planned; /* comet_trainer_parts.planned_streams */
+    int32_t segments, held, forced, offload; /* of the saving */
+    uint64_t planned;                        /* comet_trainer_parts.planned_streams */
+    int64_t plain;                           /* of the saving */
 } header;
 
 static size_t count_of(const comet_trainer_parts *parts) {
@@ -122,36 +123,54 @@ size_t comet_trainer_estimates_bytes(const comet_trainer *t) {
 }
 
 void comet_trainer_get_estimates(const comet_trainer *t, void *bytes) {
-    const header h = {ESTIMATES_MAGIC, ESTIMATES_VERSION, count_of(&t->parts), t->parts.saving,
-                      t->parts.planned_streams};
+    const comet_saving *s = &t->parts.saving;
+    const header h = {.magic = ESTIMATES_MAGIC,
+                      .version = ESTIMATES_VERSION,
+                      .count = count_of(&t->parts),
+                      .segments = s->segments,
+                      .held = s->held,
+                      .forced = s->forced,
+                      .offload = s->offload,
+                      .planned = t->parts.planned_streams,
+                      .plain = s->plain};
     memcpy(bytes, &h, sizeof h);
     memcpy((char *)bytes + sizeof h, t->parts.seen, seen_bytes(&t->parts));
 }
 
-static int is_sensible(const comet_saving *s) {
+static int is_sensible(const header *s) {
     return s->segments >= 0 && s->segments <= 1024 && s->held >= 0 && s->held <= 16 &&
-           (s->forced == 0 || s->forced == 1) && s->offload >= 0 && s->offload <= 16;
+           (s->forced == 0 || s->forced == 1) && s->offload >= 0 && s->offload <= 16 && s->plain >= 0 && s->plain <= 16;
 }
 
-/* Version 1 had one window, of all batches, and did not say what its plan was made for. */
+/* Version 1 had one window, of all batches, and did not say what its plan was made for. Until version 2 nothing was plain. */
+static size_t header_of_version(uint32_t version) {
+    return version == 1 ? offsetof(header, planned) : version == 2 ? offsetof(header, plain) : sizeof(header);
+}
+
+static size_t sizes_of_version(const comet_trainer *t, uint32_t version) {
+    return (version == 1 ? 1 : WINDOWS) * count_of(&t->parts) * sizeof *t->parts.seen;
+}
+
 static size_t bytes_of_version(const comet_trainer *t, uint32_t version) {
-    const size_t one = count_of(&t->parts) * sizeof *t->parts.seen;
-    return version == 1 ? offsetof(header, planned) + one : version == 2 ? sizeof(header) + WINDOWS * one : 0;
+    const int is_known = version >= 1 && version <= ESTIMATES_VERSION;
+    return is_known ? header_of_version(version) + sizes_of_version(t, version) : 0;
 }
 
 static void read_sizes(comet_trainer *t, const header *h, const char *data) {
-    const size_t start = h->version == 1 ? offsetof(header, planned) : sizeof *h;
     memset(t->parts.seen, 0, seen_bytes(&t->parts));
-    memcpy(t->parts.seen, data + start, bytes_of_version(t, h->version) - start);
+    memcpy(t->parts.seen, data + header_of_version(h->version), sizes_of_version(t, h->version));
     t->parts.planned_streams = h->version == 1 ? comet_trainer_streams(&t->parts) : h->planned;
 }
 
 comet_status comet_trainer_set_estimates(comet_trainer *t, const void *data, size_t bytes, comet_message *message) {
     header h = {0};
     memcpy(&h, data, bytes < sizeof h ? bytes : sizeof h);
+    if (h.version < ESTIMATES_VERSION)
+        h.plain = 0; /* what was read there is a size */
     if (bytes != bytes_of_version(t, h.version) || h.magic != ESTIMATES_MAGIC || h.count != count_of(&t->parts) ||
-        !is_sensible(&h.saving))
+        !is_sensible(&h))
         return comet_message_set(message, COMET_ERROR_MISMATCH, "the size estimates are of another network");
     read_sizes(t, &h, data);
-    return comet_trainer_go_on(t, &h.saving, message);
+    const comet_saving saving = {h.segments, h.held, h.forced, h.offload, (int32_t)h.plain};
+    return comet_trainer_go_on(t, &saving, message);
 }

@@ -13,6 +13,8 @@ typedef struct comet_saving {
     int32_t held;     /* 16ths of all that is saved, from the end, which are not computed again */
     int32_t forced;   /* 1: whatever form is asked for is computed again; 0: only what was to be */
     int32_t offload;  /* 16ths of what would be kept in the arena that go to the file, the first first */
+    int32_t
+        plain; /* what is larger than 1 - plain / 16 of the largest value is held as it is, whatever codec is asked for */
 } comet_saving;
 
 /* What can be had without large memory: enough to say what training would take. */
@@ -30,6 +32,7 @@ typedef struct comet_trainer_parts {
     uint64_t *seen;                /* sizes: trainer_estimates.c */
     uint64_t planned_streams;      /* comet_trainer_streams when the plan was made from sizes that steps have shown */
     size_t static_bytes;           /* weights, gradients, optimiser; what a controller needs */
+    size_t library_bytes;          /* the backend's library's own */
 
     /* of a controller, if there is one */
     const comet_control_methods *methods;
@@ -88,7 +91,7 @@ void comet_trainer_mark(comet_trainer_parts *parts, const comet_saving *saving);
 
 /* ---- trainer_budget.c ---- */
 
-/* The smallest budget under which parts->plan runs, reserved bytes included. */
+/* The smallest budget under which parts->plan runs, what is reserved and what the library takes included. */
 size_t comet_trainer_need(const comet_trainer_parts *parts, const comet_trainer_options *options);
 
 /* What the budget leaves to the store beside that plan; 0: no limit. */

@@ -106,7 +106,7 @@ comet_status comet_trainer_replan(comet_trainer *t, int refused_entry, comet_mes
 }
 
 static int saves_memory(const comet_saving *s) {
-    return s->segments || s->forced || s->offload;
+    return s->segments || s->forced || s->offload || s->plain;
 }
 
 /* An eighth: a plan takes seconds to find for a large network, and sizes differ from batch to batch by some per cent. */

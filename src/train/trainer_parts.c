@@ -121,6 +121,7 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
         comet_trainer_parts_free(parts);
         return status;
     }
+    parts->library_bytes = parts->backend->library_bytes(parts->backend, parts->graph, options->batch);
     parts->static_bytes += comet_graph_static_bytes(parts->graph, 1) + comet_graph_running_bytes(parts->graph) +
                            comet_optimiser_bytes(&options->optimiser, comet_graph_parameter(parts->graph, 0),
                                                  comet_graph_parameters(parts->graph));
@@ -158,6 +159,7 @@ comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts, 
     const size_t arena = comet_trainer_parts_arena(parts);
     return (comet_trainer_bytes){.static_bytes = parts->static_bytes,
                                  .arena_bytes = arena,
+                                 .library_bytes = parts->library_bytes,
                                  .planned_peak_bytes = parts->static_bytes + arena + store,
                                  .saved_raw_bytes = plan.saved_raw_bytes,
                                  .saved_stored_bytes = plan.saved_stored_bytes};

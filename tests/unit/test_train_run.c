@@ -721,12 +721,80 @@ static void test_no_memory(void **state) {
     }
 }
 
+static comet_trainer_bytes bytes_of(const comet_run_options *options) {
+    comet_trainer_options trainer;
+    comet_trainer_bytes bytes;
+    size_t loader_bytes[COMET_SPLITS];
+    int fits;
+    assert_ok(comet_run_trainer_options(options, &trainer, loader_bytes, &message));
+    assert_ok(comet_trainer_fits(&trainer, NULL, &fits, &bytes, &message));
+    assert_true(fits);
+    return bytes;
+}
+
+/* There is one loader at a time: the larger of them is what a budget counts beside the data. */
+static void test_one_loader(void **state) {
+    (void)state;
+    diary d;
+    comet_run_options options = small_run(&d);
+    comet_trainer_options trainer;
+    comet_run_result result;
+    size_t bytes[COMET_SPLITS];
+    assert_ok(comet_run_trainer_options(&options, &trainer, bytes, &message));
+    assert_true(bytes[COMET_SPLIT_TRAIN] > bytes[COMET_SPLIT_EVALUATE] && bytes[COMET_SPLIT_EVALUATE] > 0);
+    assert_int_equal(trainer.reserved_bytes, comet_dataset_get_info(data)->memory_bytes + bytes[COMET_SPLIT_TRAIN]);
+    run(&options, &result);
+    const size_t planned = result.bytes.planned_peak_bytes + result.bytes.library_bytes;
+    assert_int_equal(comet_run_planned_peak(&result), planned + bytes[COMET_SPLIT_TRAIN]);
+}
+
+/* Evaluations between epochs leave no trace: training goes on where it was in the data. */
+static void test_evaluations_change_nothing(void **state) {
+    (void)state;
+    diary d;
+    comet_run_result result;
+    char seen[600], unseen[600];
+    snprintf(seen, sizeof seen, "%s", in_folder("seen.safetensors"));
+    snprintf(unseen, sizeof unseen, "%s", in_folder("unseen.safetensors"));
+    for (int every = 0; every < 2; every++) {
+        comet_run_options options = small_run(&d);
+        options.epochs = 3;
+        options.evaluate_every = every;
+        options.weights_out = every ? seen : unseen;
+        run(&options, &result);
+        assert_int_equal(count_of(&d, COMET_RUN_EVALUATED), every ? 3 : 1);
+    }
+    assert_same_files(seen, unseen);
+}
+
+/* With a file to spill to there is a plan for more than what fits as it is; one more than that does not fit. */
+static void test_largest_within(void **state) {
+    (void)state;
+    diary d;
+    comet_run_options options = small_run(&d);
+    int batch, as_asked, fits;
+    options.trainer.codec = "none";
+    options.trainer.spill_directory = "/tmp";
+    options.trainer.memory_bytes = ((size_t)3 << 20) + bytes_of(&options).library_bytes;
+    assert_ok(comet_run_largest_batch(&options, 90, NULL, &as_asked, &message));
+    assert_ok(comet_run_largest_within(&options, 90, NULL, &batch, &message));
+    assert_true(batch > as_asked && batch < 90);
+    for (int more = 0; more < 2; more++) {
+        comet_trainer_options trainer;
+        size_t loader_bytes[COMET_SPLITS];
+        options.trainer.batch = batch + more;
+        assert_ok(comet_run_trainer_options(&options, &trainer, loader_bytes, &message));
+        assert_ok(comet_trainer_fits(&trainer, NULL, &fits, NULL, &message));
+        assert_int_equal(fits, !more);
+    }
+}
+
 /* What the largest batch takes fits, what one more takes does not; compressed it is larger. */
 static void test_largest_batch(void **state) {
     (void)state;
     diary d;
     comet_run_options options = small_run(&d);
-    const size_t limit = (size_t)5 << 20;
+    const size_t limit = ((size_t)5 << 20) + bytes_of(&options).library_bytes;
     int batch[2];
     for (int i = 0; i < 2; i++) {
         options.trainer.codec = i ? "eb" : "none";
@@ -740,7 +808,8 @@ static void test_largest_batch(void **state) {
             options.trainer.memory_bytes = 0;
             assert_ok(comet_run_trainer_options(&options, &trainer, loader_bytes, &message));
             assert_ok(comet_trainer_fit(&trainer, NULL, &fit, NULL, NULL, NULL, &message));
-            assert_int_equal(fit.bytes.planned_peak_bytes + trainer.reserved_bytes > limit, more);
+            assert_int_equal(fit.bytes.planned_peak_bytes + fit.bytes.library_bytes + trainer.reserved_bytes > limit,
+                             more);
         }
     }
     assert_true(batch[1] > batch[0] && batch[0] > 1);
@@ -773,6 +842,9 @@ int main(void) {
                                        cmocka_unit_test(test_nothing_to_resume_from),
                                        cmocka_unit_test(test_prepare),
                                        cmocka_unit_test(test_data_name),
-                                       cmocka_unit_test(test_largest_batch)};
+                                       cmocka_unit_test(test_largest_batch),
+                                       cmocka_unit_test(test_one_loader),
+                                       cmocka_unit_test(test_evaluations_change_nothing),
+                                       cmocka_unit_test(test_largest_within)};
     return cmocka_run_group_tests(tests, open_data, close_data);
 }

@@ -104,6 +104,7 @@ comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *a
                               .add = comet_cpu_add,
                               .rebuild = comet_cpu_rebuild,
                               .norm_grid = comet_cpu_norm_grid,
+                              .library_bytes = comet_onednn_library_bytes,
                               .free = backend_free};
     comet_cpu_fill(&b->base);
     b->base.kernels[COMET_OP_CONV] = &comet_onednn_conv;
