@@ -16,7 +16,7 @@ COMET = ""
 MIB = 1 << 20
 KEYS = {"model", "batch", "image", "channels", "classes", "codec", "optimiser", "peak_bytes", "static_bytes", "arena_bytes",
         "stream_bytes", "saved_raw_bytes", "saved_stored_bytes", "spilled_bytes", "recomputed_bytes", "memory_bytes", "fits",
-        "largest_batch", "least_bytes", "layers"}
+        "largest_batch", "least_bytes", "layers", "data", "data_bytes", "library_bytes"}
 LAYER_KEYS = {"name", "kind", "shape", "form", "raw_bytes", "stored_bytes", "estimate"}
 MODELS = ("alexnet", "vgg16", "vgg16_bn", "resnet18", "resnet34", "resnet50", "efficientnet_b0", "resnet8", "resnet20",
           "resnet18-cifar")
@@ -58,8 +58,9 @@ class Sums(Case):
             self.assertEqual(set(layer), LAYER_KEYS)
         for key in ("raw_bytes", "stored_bytes"):
             self.assertEqual(sum(layer[key] for layer in plan["layers"]), plan["saved_" + key])
-        self.assertEqual(plan["peak_bytes"], plan["static_bytes"] + plan["arena_bytes"] + plan["stream_bytes"])
+        self.assertEqual(plan["peak_bytes"], sum(plan[part + "_bytes"] or 0 for part in ("static", "arena", "stream", "library", "data")))
         self.assertLessEqual(plan["least_bytes"], plan["peak_bytes"])
+        self.assertGreater(plan["library_bytes"], 0)
 
     def test_layers_add_up_to_the_totals_for_every_model(self):
         for model in MODELS:
@@ -195,6 +196,71 @@ class Memory(Case):
             self.assertEqual(self.plan("resnet8", batch=8, memory=text)["memory_bytes"], size, text)
 
 
+    def test_no_codec_needs_more_than_none(self):
+        for model, batch, image in (("efficientnet_b0", 16, 160), ("resnet18", 16, 64), ("resnet8", 128, 32)):
+            for directory in (".", "none"):
+                none, eb = (self.plan(model, "--spill-dir", directory, batch=batch, image=image, codec=codec)["least_bytes"]
+                            for codec in ("none", "eb:0.3"))
+                self.assertLessEqual(eb, none, (model, directory))
+
+    def test_what_is_held_as_it_is_is_shown(self):
+        least = self.plan("resnet8", batch=128)["least_bytes"]
+        forms = {layer["form"] for layer in self.plan("resnet8", batch=128, memory=least)["layers"]}
+        self.assertIn("offload", forms)
+        self.assertNotIn("offload", {layer["form"] for layer in self.plan("resnet8", batch=128)["layers"]})
+
+
+class Data(Case):
+    """With --data the plan is that of comet train, and so is the least."""
+    SMALL = ("--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2")
+    FEW = ("--steps", "3", "--checkpoint", "none", "--quiet")
+
+    def train(self, *arguments, **environment):
+        return subprocess.run([COMET, "train", *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=300, check=False, env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment})
+
+    def check_least(self, *options):
+        said = self.text(*self.SMALL, *options, "--memory", "1MiB")
+        least = re.search(r"the least that would do is ([\d.]+ MiB)", said).group(1)
+        done = self.train(*self.SMALL, *options, *self.FEW, "--memory", "1MiB")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("at least " + least + " are needed", done.stderr.decode())
+        exact = json.loads(self.text(*self.SMALL, *options, "--json"))["least_bytes"]
+        done = self.train(*self.SMALL, *options, *self.FEW, "--memory", str(exact))
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertEqual(self.train(*self.SMALL, *options, *self.FEW, "--memory", str(exact - 1)).returncode, 1)
+        return exact
+
+    def test_train_takes_the_least_that_plan_says(self):
+        for codec in ("eb", "none", "eb:0.2"):
+            for directory in (".", "none"):
+                with self.subTest(codec=codec, directory=directory):
+                    self.check_least("--codec", codec, "--spill-dir", directory)
+
+    def test_data_and_prefetch_are_counted(self):
+        with_data, without = (json.loads(self.text(*arguments, "--json")) for arguments in
+                              (self.SMALL, (*self.SMALL[:2], *self.SMALL[4:], "--channels", "1")))
+        self.assertEqual((with_data["data"], without["data"], without["data_bytes"]), ("generated:160", None, None))
+        self.assertGreater(with_data["data_bytes"], 3 * 16 * 16 * 16)  # three batches ahead
+        self.assertEqual(with_data["least_bytes"], without["least_bytes"] + with_data["data_bytes"])
+        self.assertIn("are not counted", self.text("--model", "resnet8"))
+        text = self.text(*self.SMALL)
+        self.assertNotIn("are not counted", text)
+        self.assertRegex(text, r"data set and prefetch +[\d.]+ [KM]iB\n")
+
+    def test_sizes_come_from_the_data(self):
+        plan = json.loads(self.text("--model", "resnet8", "--data", "generated:160", "--json"))
+        self.assertEqual((plan["batch"], plan["image"], plan["channels"], plan["classes"]), (128, 28, 1, 10))
+
+    def test_the_largest_batch_with_its_prefetch(self):
+        memory = str(json.loads(self.text(*self.SMALL, "--json"))["least_bytes"] + 300000)
+        largest = json.loads(self.text(*self.SMALL, "--memory", memory, "--json"))["largest_batch"]
+        self.assertTrue(16 <= largest < 160, largest)
+        for batch, fits in ((largest, True), (largest + 1, False)):
+            arguments = (*self.SMALL[:6], "--threads", "2", "--batch", str(batch), "--memory", memory, "--json")
+            self.assertEqual(json.loads(self.text(*arguments))["fits"], fits)
+
+
 class Speed(Case):
     def test_it_answers_at_once_and_takes_no_memory(self):
         start = time.monotonic()
@@ -261,6 +327,8 @@ class Errors(Case):
                                 ("--batch: 0", (*network, "--batch", "0")),
                                 ("'many' is not an integer", (*network, "--batch", "many")),
                                 ("--classes: 0", (*network, "--classes", "0")),
+                                ("exclude each other", (*network, "--classes", "5", "--data", "generated")),
+                                ("unknown data set", (*network, "--data", "nothing:here")),
                                 ("--channels", (*network, "--channels", "2")),
                                 ("'adam' is not one of sgd, adamw", (*network, "--optimiser", "adam")),
                                 ("--error-rel", (*network, "--error-rel", "-1")),

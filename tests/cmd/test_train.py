@@ -380,7 +380,11 @@ class Failures(Train):
         """Too small: the least that would do is named, and does."""
         text = self.refused(1, *SMALL, "--steps", "2", "--memory", "100KiB", says="at least")
         least = "".join(re.search(r"at least ([\d.]+) (\w+)", text).groups())
-        self.train("--steps", "2", "--checkpoint", "none", "--memory", least)
+        summary = self.train("--steps", "25", "--checkpoint", "c", "--memory", least)
+        used, allowed = map(float, re.search(r"memory +([\d.]+) MiB of ([\d.]+) MiB allowed", summary).groups())
+        self.assertEqual(str(allowed) + "MiB", least)
+        if not case.SLOW:  # a sanitizer's own memory is not in any plan
+            self.assertLessEqual(used, allowed)
         common = ("--steps", "3", "--checkpoint", "none", "--codec", "none", "--batch", "64", "--json-log")
         self.train(*common, "free")
         free = self.log("free", "end")[0]
