@@ -32,7 +32,7 @@ const char train_options_help[] =
     "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,conv1=none', the last that fits wins\n"
     "  --inject-error RULES  errors on purpose: LAYER:SIGMA[:uniform|normal][:gradient|activation], SIGMA in parts of\n"
     "                        the rms: 'layer1.*:0.3,conv1:0.1:uniform:activation'\n"
-    "  --memory SIZE         the most that weights, gradients, optimiser, activations, workspaces, oneDNN and data may\n"
+    "  --memory SIZE         the most that weights, gradients, optimiser, activations, workspaces, oneDNN, data may\n"
     "                        take: 2GiB, 500MB; what does not fit is spilled, then recomputed\n"
     "  --spill-dir DIR       where the file for that goes ($TMPDIR or /var/tmp; none: no file)\n"
     "\n"
