@@ -16,12 +16,12 @@ here=$(dirname "$0")
 torch=${PYTHON:-python3}
 mkdir -p "$out"
 
-# What a network saves that has learnt something, under the default controller (its first decision is after 60 updates) and at a fixed bound.
+# What a network saves that has learnt something, under the default controller (it decides after 60 updates, and again after 80) and at a fixed bound.
 # Then the same without what can be made again from few channels, at little cost.
 saved() {
     for weights in resnet18 resnet50 resnet50-adamw; do
         for codec in eb eb:0.3; do
-            "$comet" train --model ${weights%-*} --data "$dogs" --image 224 --batch 16 --steps $([ $codec = eb ] && echo 100 || echo 20) \
+            "$comet" train --model ${weights%-*} --data "$dogs" --image 224 --batch 16 --steps $([ $codec = eb ] && echo 84 || echo 20) \
                 --codec $codec --weights "$folder/$weights.safetensors" --checkpoint none --eval-images 64 \
                 --json-log "$out/saved-$weights-$codec.jsonl" --quiet
         done
@@ -35,7 +35,7 @@ saved() {
 # that its controller decides.
 peak() {
     for model in resnet18 resnet50; do
-        "$comet" compare --model $model --data "$dogs" --image 224 --batch 16 --steps 100 --eval-images 16 \
+        "$comet" compare --model $model --data "$dogs" --image 224 --batch 16 --steps 84 --eval-images 16 \
             --variants eb --json --quiet >"$out/peak-$model-default.json"
         "$comet" compare --model $model --data "$dogs" --image 224 --batch 16 --steps 3 --eval-images 16 \
             --variants none,eb:0.3,pool:2,group:4,recompute --json --quiet >"$out/peak-$model.json"
