@@ -7,8 +7,6 @@
 
 #include "data/decode_impl.h"
 
-enum { MOST_CHUNK = 128 << 10 }; /* bytes of a text or a profile: not wanted, only skipped */
-
 /* Everything that outlives a jump is in here. */
 typedef struct reader {
     png_structp png;
@@ -64,8 +62,8 @@ static void read_rows(reader *r) {
 static void read_header(reader *r, FILE *file) {
     png_init_io(r->png, file);
     png_set_user_limits(r->png, COMET_IMAGE_MOST_SIDE, COMET_IMAGE_MOST_SIDE);
-    png_set_chunk_malloc_max(r->png, MOST_CHUNK);
-    png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, 0);
+    /* -1: nor those that it knows but pixels do not need. A text's length, which a file may claim at will, would be allocated before it is read. */
+    png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(r->png, r->info);
     uint64_t count = (uint64_t)png_get_image_width(r->png, r->info) * png_get_image_height(r->png, r->info);
     if (count > COMET_IMAGE_MOST_PIXELS)
