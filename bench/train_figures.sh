@@ -83,12 +83,11 @@ others() {
 # Beside PyTorch in turns, so that both see the same machine.
 speed() {
     for turn in 1 2 3; do
-        "$comet" compare --model resnet18-cifar --data "$cifar" --batch 64 --steps 16 --eval-images 64 \
-            --variants none,eb,eb:0.3 --json --quiet >"$out/speed-resnet18-cifar-$turn.json"
-        "$torch" "$here/pytorch_step.py" resnet18-cifar 32 64 16 >"$out/speed-resnet18-cifar-pytorch-$turn.json"
-        "$comet" compare --model resnet50 --data "$dogs" --image 224 --batch 8 --steps 16 --eval-images 8 \
-            --variants none,eb,eb:0.3 --json --quiet >"$out/speed-resnet50-$turn.json"
-        "$torch" "$here/pytorch_step.py" resnet50 224 8 16 >"$out/speed-resnet50-pytorch-$turn.json"
+        for model in resnet18 resnet50; do
+            "$comet" compare --model $model --data "$dogs" --image 224 --batch 16 --steps 10 --eval-images 16 \
+                --variants none,eb,eb:0.3 --json --quiet >"$out/speed-$model-$turn.json"
+            "$torch" "$here/pytorch_step.py" $model 224 16 10 >"$out/speed-$model-pytorch-$turn.json"
+        done
     done
 }
 

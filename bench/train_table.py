@@ -106,7 +106,7 @@ def accuracy():
 
 def speed():
     rows = []
-    for model in ("resnet18-cifar", "resnet50"):
+    for model in ("resnet18", "resnet50"):
         for turn in (1, 2, 3):
             ours, torch = load(f"speed-{model}-{turn}.json"), load(f"speed-{model}-pytorch-{turn}.json")
             if not ours or not torch:
