@@ -11,19 +11,10 @@
 #include <zlib.h>
 
 #include "comet/codec.h"
+#include "common/expect.h"
 #include "support/isas.h"
 
 enum { MOST_VALUES = 1 << 16, MOST_CHANNELS = 1 << 12 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(condition)                                                                                             \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static void mend(uint8_t *stream, size_t size) {
     uint64_t length = size;
@@ -68,18 +59,18 @@ static void decode_with_all(const comet_codec_info *info, const uint8_t *stream,
     size_t bytes = (size_t)info->count * comet_dtype_size(info->dtype);
     void *memory[2] = {malloc(bytes ? bytes : 1), malloc(bytes ? bytes : 1)};
     comet_status expected = COMET_OK;
-    REQUIRE(memory[0] && memory[1]);
+    EXPECT(memory[0] && memory[1]);
     for (int i = 0; i < isas.count; i++) {
         comet_tensor t;
         comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
         exec.isa = isas.isa[i];
         memset(memory[i != 0], 0, bytes);
-        REQUIRE(comet_tensor_init(&t, memory[i != 0], info->dtype, info->layout, info->ndim, info->shape) == COMET_OK);
+        EXPECT(comet_tensor_init(&t, memory[i != 0], info->dtype, info->layout, info->ndim, info->shape) == COMET_OK);
         comet_status status = comet_codec_decompress(stream, size, grid_of(info, stream, size, &grid), &exec, &t);
         if (i == 0)
             expected = status;
-        REQUIRE(status == expected);
-        REQUIRE(i == 0 || status != COMET_OK || bytes == 0 || memcmp(memory[0], memory[1], bytes) == 0);
+        EXPECT(status == expected);
+        EXPECT(i == 0 || status != COMET_OK || bytes == 0 || memcmp(memory[0], memory[1], bytes) == 0);
     }
     free(memory[0]);
     free(memory[1]);
@@ -88,7 +79,7 @@ static void decode_with_all(const comet_codec_info *info, const uint8_t *stream,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *stream = malloc(size ? size : 1);
     comet_codec_info info;
-    REQUIRE(stream);
+    EXPECT(stream);
     if (size)
         memcpy(stream, data, size);
     mend(stream, size);
