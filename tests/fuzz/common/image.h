@@ -7,7 +7,7 @@
 
 #include "data/decode.h"
 
-enum { IMAGE_CAPACITY = COMET_DECODE_LEAST_BYTES, IMAGE_MOST_WHOLE = 8 << 20, IMAGE_MOST_PIXELS = 1 << 24 };
+enum { IMAGE_CAPACITY = COMET_DECODE_LEAST_BYTES, IMAGE_MOST_WHOLE = 8 << 20, IMAGE_MOST_PIXELS = 1 << 22 };
 
 /* Memory of its own for the pixels, so that the sanitizers see where they end; taken once, as much of it is never used. */
 static inline void image_decoder_init(comet_decoder *decoder, size_t whole, int fill) {
