@@ -62,7 +62,7 @@ fi
 
 # The package for Linux is built for CUDA and linked with a dozen of its libraries: two gigabytes that tests on the CPU never call. In their place comes
 # one library that has their names and answers "there is no device" to every call. It is found first: beside those that need it.
-stub_cuda() { # folder of torch's libraries
+stand_in_for_cuda() { # folder of torch's libraries
     local libraries=$1 work=$2 names symbols
     names=$(for file in "$libraries"/*.so; do readelf -d "$file"; done | sed -n 's/.*(NEEDED).*\[\(lib\(cu\|nv\|nccl\)[^]]*\)\]/\1/p' | sort -u)
     [ -n "$names" ] || return 0 # built for the CPU
@@ -89,7 +89,7 @@ make_venv() { # folder; messages go to standard error, the reason of a failure t
         { echo "pip could not get it: $(grep -v '^ *$' "$folder.log" | tail -n 1)"; return 1; }
     packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
     if [ "$(uname -s)" = Linux ]; then
-        stub_cuda "$packages/torch/lib" "$folder" 2>"$folder.log" || { echo "its CUDA libraries could not be replaced: $(tail -n 1 "$folder.log")"; return 1; }
+        stand_in_for_cuda "$packages/torch/lib" "$folder" 2>"$folder.log" || { echo "its CUDA libraries could not be replaced: $(tail -n 1 "$folder.log")"; return 1; }
     fi
     "$folder/bin/python" - >"$folder.log" 2>&1 <<'CHECK' || { echo "it does not work: $(tail -n 1 "$folder.log")"; return 1; }
 import torch

@@ -62,7 +62,8 @@ static void read_rows(reader *r) {
 static void read_header(reader *r, FILE *file) {
     png_init_io(r->png, file);
     png_set_user_limits(r->png, COMET_IMAGE_MOST_SIDE, COMET_IMAGE_MOST_SIDE);
-    /* -1: nor those that it knows but pixels do not need. A text's length, which a file may claim at will, would be allocated before it is read. */
+    /* -1: nor those that it knows but pixels do not need. A text has the length that the file claims, which would be
+       allocated before it is read. */
     png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(r->png, r->info);
     uint64_t count = (uint64_t)png_get_image_width(r->png, r->info) * png_get_image_height(r->png, r->info);
