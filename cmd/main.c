@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cmd/common/command.h"
+#include "cmd/common/message.h"
 #include "comet/version.h"
-#include "command.h"
-#include "message.h"
 
 static const struct {
     const char *name;

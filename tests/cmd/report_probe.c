@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "command.h"
-#include "report.h"
+#include "cmd/common/command.h"
+#include "cmd/report/report.h"
 
 enum { STEPS = 400, LONG = 30000, LAYERS = 150, SPIKE = 12345 };
 

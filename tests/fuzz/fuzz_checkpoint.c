@@ -11,8 +11,8 @@
 #include <zlib.h>
 
 #include "base/bits.h"
-#include "train/checkpoint_impl.h"
-#include "train/weights.h"
+#include "train/checkpoint/checkpoint_impl.h"
+#include "train/checkpoint/weights.h"
 
 /* ---- checksums ---- */
 

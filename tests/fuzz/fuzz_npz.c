@@ -7,8 +7,8 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "cmd/files/zip.h"
 #include "common/npy_array.h"
-#include "zip.h"
 
 enum { MOST_BYTES = 64 << 20, MOST_MEMBERS = 512 }; /* of members, inflated one after the other: more only costs time */
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/isas.h"
-#include "support/number.h"
-#include "support/trip_run.h"
+#include "support/codec/isas.h"
+#include "support/codec/number.h"
+#include "support/codec/trip_run.h"
 
 enum { MOST_VALUES = 2200 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/safetensors_impl.h"
+#include "data/files/safetensors_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

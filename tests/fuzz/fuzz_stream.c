@@ -12,7 +12,7 @@
 
 #include "comet/codec.h"
 #include "common/expect.h"
-#include "support/isas.h"
+#include "support/codec/isas.h"
 
 enum { MOST_VALUES = 1 << 16, MOST_CHANNELS = 1 << 12 };
 

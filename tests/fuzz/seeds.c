@@ -5,10 +5,10 @@
  */
 #include "common/small_run.h"
 
-#include "test_data_files.h"
+#include "unit/data/test_data_files.h"
 
 #include "base/bits.h"
-#include "train/weights.h"
+#include "train/checkpoint/weights.h"
 
 static const char *corpus; /* FOLDER */
 

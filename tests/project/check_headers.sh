@@ -40,7 +40,7 @@ for header in include/comet/*.h "$generated"/comet/*.h; do
 done
 
 # Functions of kernels are static: a header alone leaves them unused. Pragmas and initializers: cmake/CometCompiler.cmake.
-for header in src/*/cuda/*.h src/*/cuda/*.cuh; do
+for header in $(find src -path '*/cuda/*' \( -name '*.h' -o -name '*.cuh' \)); do
     [ -n "$cxx" ] && [ -e "$header" ] || continue
     count=$((count + 1))
     if ! printf '#include "%s"\n' "${header#src/}" "${header#src/}" | "$cxx" -x c++ -std=c++17 -Wall -Wextra -Werror \

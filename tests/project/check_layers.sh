@@ -1,41 +1,103 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The dependency rule of CONTRIBUTING.md, checked on every #include line:
-#   base <- codec <- (control, store) <- train <- cmd; base <- data <- train
-# A file includes headers of its own layer, of lower layers and of include/comet; public headers include only public headers
-# and the C standard library; examples only what is public; CUDA only in codec/cuda, store/cuda, train/cuda and cmd/cuda.
+# The order of the folders, checked on every #include line. Each folder below may include its own headers, those of the folders it is said to
+# use, and of all that these use. A folder uses only such as stand above it: there are no circles. A folder that is not in the list is an error.
+# Public headers include only public headers and the C standard library; examples only what is public; CUDA only in folders named cuda.
 # usage: check_layers.sh [ROOT]
 set -euo pipefail
 cd "${1:-.}"
+
+order='
+base
+codec                  base
+codec/eb               codec
+codec/eb/cpu           codec/eb
+codec/simple           codec
+codec/cuda             codec
+codec/cuda/simple      codec/cuda codec/simple
+codec/cuda/eb          codec/cuda codec/eb
+codec/cuda/norm        codec/cuda/eb
+codec/cuda/instances   codec/cuda/norm
+control                codec
+store/host             codec
+store/device           codec
+store/device/cuda      store/device codec/cuda
+data/files             base
+data/image             base
+data/sets              data/image
+data/loader            data/sets
+train/graph            base
+train/models           train/graph
+train/backend          train/graph codec
+train/backend/cpu      train/backend
+train/backend/onednn   train/backend/cpu
+train/plan             train/backend store/host
+train/optimiser        train/backend/cpu
+train/collect          train/plan train/optimiser control train/backend/cpu
+train/step             train/collect train/models data/image
+train/trainer          train/step train/models
+train/checkpoint       train/optimiser data/files data/loader
+train/run              train/trainer train/checkpoint
+study                  train/run
+cmd/common             base
+cmd/files              cmd/common codec
+cmd/report             cmd/common
+cmd/bench              cmd/files
+cmd/bench/cuda         cmd/bench
+cmd/codec              cmd/files
+cmd/train              cmd/report cmd/files train/run
+cmd/plan               cmd/train
+cmd/study              cmd/plan study
+cmd/demo               cmd/study cmd/bench
+cmd                    cmd/demo cmd/codec
+'
 
 files=$(find include src cmd examples -type f \( -name '*.c' -o -name '*.h' -o -name '*.h.in' -o -name '*.cu' -o -name '*.cuh' \) | sort)
 [ -n "$files" ] || { echo "no source found: this check is broken"; exit 1; }
 
 # shellcheck disable=SC2086
-awk '
-BEGIN {
-    allowed["base"] = " base "
-    allowed["codec"] = " base codec "
-    allowed["control"] = " base codec control "
-    allowed["store"] = " base codec store "
-    allowed["data"] = " base data "
-    allowed["train"] = " base codec control store data train "
-    allowed["cmd"] = " base codec control store data train cmd "
-    standard = " assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h iso646.h limits.h locale.h math.h setjmp.h " \
-               "signal.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h stdnoreturn.h " \
-               "string.h tgmath.h threads.h time.h uchar.h wchar.h wctype.h "
-    cuda = "^(cuda|cudnn|cublas|cub/|curand|cusparse|cufft|nccl|nvml|nvtx|nvToolsExt|nvrtc|cooperative_groups|thrust/|mma\\.h|device_)"
-}
+awk -v order="$order" '
 function fail(why) {
     printf "%s:%d: %s: %s\n", FILENAME, FNR, $0, why
     failed = 1
 }
+# allowed[a, b]: a may include b.
+function read_order(    lines, words, n, m, i, k, b) {
+    n = split(order, lines, "\n")
+    for (i = 1; i <= n; i++) {
+        m = split(lines[i], words, " ")
+        if (m == 0)
+            continue
+        for (k = 2; k <= m; k++) {
+            if (!(words[k] in known)) {
+                print words[1] " uses " words[k] ", which does not stand above it"
+                failed = 1
+            }
+            for (b in known)
+                if (b == words[k] || (words[k], b) in allowed)
+                    allowed[words[1], b] = 1
+        }
+        known[words[1]] = allowed[words[1], words[1]] = 1
+    }
+}
+function folder_of(path) {
+    sub(/\/[^\/]*$/, "", path)
+    return path
+}
+BEGIN {
+    standard = " assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h iso646.h limits.h locale.h math.h setjmp.h " \
+               "signal.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h stdnoreturn.h " \
+               "string.h tgmath.h threads.h time.h uchar.h wchar.h wctype.h "
+    cuda = "^(cuda|cudnn|cublas|cub/|curand|cusparse|cufft|nccl|nvml|nvtx|nvToolsExt|nvrtc|cooperative_groups|thrust/|mma\\.h|device_)"
+    read_order()
+}
 FNR == 1 {
-    split(FILENAME, part, "/")
-    layer = part[1] == "src" ? part[2] : part[1]   # include, examples, cmd or a folder of src
-    is_cuda = FILENAME ~ /^(src\/(codec|store|train)|cmd)\/cuda\//
-    if (part[1] == "src" && !(layer in allowed))
-        fail("src/" layer " is not a layer")
+    folder = folder_of(FILENAME)
+    sub(/^src\//, "", folder)
+    used[folder] = 1
+    public = folder ~ /^include/ ? "header" : folder ~ /^examples/ ? "example" : ""
+    if (!public && !(folder in known))
+        fail("the folder " folder " is not in the order")
 }
 /^[ \t]*#[ \t]*include/ {
     text = $0
@@ -48,37 +110,38 @@ FNR == 1 {
     name = substr(text, 2)
     sub(/[">].*/, "", name)
     checked++
-    if (name ~ cuda && !is_cuda)
-        fail("CUDA only in codec/cuda, store/cuda, train/cuda and cmd/cuda")
+    if (name ~ cuda && folder !~ /(^|\/)cuda(\/|$)/)
+        fail("CUDA only in folders named cuda")
     if (name ~ /^\.\.?\// || name ~ /\/\.\.?\//)
         fail("no relative paths")
-    else if (layer == "include") {
+    else if (public == "header") {
         if (quoted ? name !~ /^comet\// : !index(standard, " " name " "))
             fail("a public header includes only public headers and the C standard library")
     } else if (name ~ /^comet\//)
         ;   # public: for everyone
-    else if (layer == "examples") {
-        if (quoted)
-            fail("an example includes only what is public")
-    } else if (name ~ /\//) {
-        split(name, part, "/")
-        known = part[1] in allowed
-        if (known && !index(allowed[layer], " " part[1] " "))
-            fail(layer " must not include " part[1])
-        else if (known && !quoted)
-            fail("own headers are included with quotes")
-        else if (!known && quoted)
-            fail(part[1] " is not a layer")
-    } else if (quoted && layer != "cmd")
-        fail("own headers are included with their layer, as \"" layer "/" name "\"")
+    else if (quoted && public == "example")
+        fail("an example includes only what is public")
+    else if (quoted) {
+        target = folder_of(name)
+        if (!(target in known))
+            fail("own headers are included with their folder, as \"" folder "/x.h\"")
+        else if (!((folder, target) in allowed))
+            fail(folder " must not use " target)
+    } else if (folder_of(name) in known)
+        fail("own headers are included with quotes")
 }
 END {
     if (!checked) {
         print "no #include found: this check is broken"
         exit 1
     }
+    for (folder in known)
+        if (!(folder in used)) {
+            print folder " is in the order, but has no sources"
+            failed = 1
+        }
     if (!failed)
-        printf "%d includes follow the rule\n", checked
+        printf "%d includes follow the order of the folders\n", checked
     exit failed
 }
 ' $files

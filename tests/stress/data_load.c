@@ -10,7 +10,7 @@
 
 #include <zlib.h>
 
-#include "data/loader.h"
+#include "data/loader/loader.h"
 
 static double now(void) {
     struct timespec t;

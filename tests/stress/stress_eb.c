@@ -12,9 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "support/isas.h"
-#include "support/number.h"
-#include "support/trip_run.h"
+#include "support/codec/isas.h"
+#include "support/codec/number.h"
+#include "support/codec/trip_run.h"
 
 enum { MOST_VALUES = 400000, MOST_FILES = 1000, DTYPES = 3 };
 

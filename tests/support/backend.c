@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/isas.h"
+#include "support/codec/isas.h"
 
 enum { EDGE = 64, GUARD = 0x3C };
 

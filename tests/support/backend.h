@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_BACKEND_H
 #define TESTS_SUPPORT_BACKEND_H
 
-#include "support/trips.h"
+#include "support/codec/trips.h"
 
 enum { TRIP_POOLS = 3, BACKENDS_MOST = 3 * TRIP_POOLS };
 

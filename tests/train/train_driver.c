@@ -16,12 +16,12 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "data/safetensors.h"
-#include "train/graph_impl.h"
+#include "data/files/safetensors.h"
+#include "train/checkpoint/weights.h"
+#include "train/graph/graph_impl.h"
 #include "train/models/model.h"
-#include "train/optimiser.h"
-#include "train/step.h"
-#include "train/weights.h"
+#include "train/optimiser/optimiser.h"
+#include "train/step/step.h"
 
 typedef struct driver {
     comet_graph *graph;

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/checkpoint/weights.h"
 #include "train/models/model.h"
-#include "train/optimiser.h"
-#include "train/schedule.h"
-#include "train/weights.h"
+#include "train/optimiser/optimiser.h"
+#include "train/optimiser/schedule.h"
 
 static comet_message message;
 

@@ -7,7 +7,7 @@
 #define COMET_TRAIN_MODELS_INITIALISE_H
 
 #include "comet/threads.h"
-#include "train/graph.h"
+#include "train/graph/graph.h"
 
 /*
  *                            convolutions                  linear                     biases of them

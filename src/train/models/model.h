@@ -6,7 +6,7 @@
 #ifndef COMET_TRAIN_MODELS_MODEL_H
 #define COMET_TRAIN_MODELS_MODEL_H
 
-#include "train/graph.h"
+#include "train/graph/graph.h"
 #include "train/models/initialise.h"
 
 typedef struct comet_model {

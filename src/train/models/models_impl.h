@@ -3,7 +3,7 @@
 #ifndef COMET_TRAIN_MODELS_MODELS_IMPL_H
 #define COMET_TRAIN_MODELS_MODELS_IMPL_H
 
-#include "train/graph.h"
+#include "train/graph/graph.h"
 
 comet_value comet_model_alexnet(comet_graph *g, comet_value x, int classes);
 comet_value comet_model_vgg16(comet_graph *g, comet_value x, int classes);

@@ -5,7 +5,7 @@
 
 #include "common/folder.h"
 
-#include "data/decode.h"
+#include "data/image/decode.h"
 
 enum { IMAGE_CAPACITY = COMET_DECODE_LEAST_BYTES, IMAGE_MOST_WHOLE = 8 << 20, IMAGE_MOST_PIXELS = 1 << 22 };
 

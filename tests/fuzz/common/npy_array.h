@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-#include "array.h"
-#include "command.h"
+#include "cmd/common/command.h"
+#include "cmd/files/array.h"
+#include "cmd/files/npy.h"
 #include "common/expect.h"
-#include "npy.h"
 
 /* The last value of a view, in values from its start. */
 static inline int64_t last_value(const comet_tensor *t) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of cmd/message.c: what the command would say is written out, but not printed: most inputs are refused. */
-#include "message.h"
+/* In place of cmd/common/message.c: what the command would say is written out, but not printed: most inputs are refused. */
+#include "cmd/common/message.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "command.h"
+#include "cmd/common/command.h"
 
 static char text[1024];
 

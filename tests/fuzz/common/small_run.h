@@ -6,7 +6,7 @@
 #include "common/folder.h"
 
 #include "comet/control.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 enum { SMALL_PARAMETERS = 7, SMALL_VALUES = 31, SMALL_TENSORS = 2 };
 

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results as tables for people. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/bench/bench.h"
+#include "cmd/common/parse.h"
+#include "cmd/common/text.h"
+
+void bench_print_number(int width, int precision, double value) {
+    if (isnan(value))
+        printf(" %*s", width, "-");
+    else
+        printf(" %*.*f", width, precision, value);
+}
+
+void bench_print_count(int width, int promised, int64_t value) {
+    if (promised)
+        printf(" %*lld", width, (long long)value);
+    else
+        printf(" %*s", width, "-");
+}
+
+const char *bench_label(const bench_result *r, char *label, size_t capacity) {
+    snprintf(label, capacity, "%s%s", r->coder->label, r->coder->params.keep_mask ? "+mask" : "");
+    return label;
+}
+
+static void print_head_line(const char *first, int first_width) {
+    printf("%-*s %-8s %-6s %-5s %5s %8s %9s %7s %6s %6s %7s %7s %7s %8s %8s\n", first_width, first, "codec", "layout",
+           "dtype", "bound", "ratio", "err/bound", "rms err", "broken", "zeros", "compr", "decompr", "memcpy", "compr*",
+           "decompr*");
+}
+
+static void print_key(const bench_result *r, double ratio) {
+    char label[32];
+    printf(" %-8s %-6s %-5s", bench_label(r, label, sizeof label), layout_name(r->tensor.layout),
+           dtype_option(r->tensor.dtype));
+    if (isnan(r->error_rel))
+        printf(" %5s", "-");
+    else
+        printf(" %5g", r->error_rel);
+    bench_print_number(8, 2, ratio);
+}
+
+static void print_speeds(const bench_speed *one, const bench_speed *all) {
+    bench_print_number(7, 2, one->compress);
+    bench_print_number(7, 2, one->decompress);
+    bench_print_number(7, 2, one->copy);
+    bench_print_number(8, 2, all->compress);
+    bench_print_number(8, 2, all->decompress);
+    printf("\n");
+}
+
+void bench_print_head(void) {
+    print_head_line("tensor", 40);
+}
+
+void bench_print_result(const bench_result *r) {
+    char name[256];
+    printf("%-40.40s", text_printable(r->name, name, sizeof name));
+    print_key(r, (double)r->bytes_raw / (double)r->bytes_stored);
+    bench_print_number(9, 4, r->check.max_error_over_bound);
+    bench_print_number(7, 4, r->check.rms_error);
+    bench_print_count(6, r->coder->promise != CHECK_NOTHING, r->check.violations + r->check.mask_broken);
+    bench_print_count(6, 1, r->check.zeros_broken);
+    print_speeds(&r->one, &r->all);
+    fflush(stdout);
+}
+
+static void print_group(const bench_group *g) {
+    char tensors[32];
+    snprintf(tensors, sizeof tensors, "%d tensors", g->tensors);
+    printf("%-12s", tensors);
+    print_key(g->example, g->ratio);
+    bench_print_number(9, 4, g->max_error_over_bound);
+    bench_print_number(7, 4, g->rms_error);
+    bench_print_count(6, g->example->coder->promise != CHECK_NOTHING, g->violations + g->mask_broken);
+    bench_print_count(6, 1, g->zeros_broken);
+    print_speeds(&g->one, &g->all);
+}
+
+static void print_relative(const bench_group *g) {
+    char label[32], bound[24] = "";
+    bench_label(g->example, label, sizeof label);
+    if (!isnan(g->example->error_rel))
+        snprintf(bound, sizeof bound, " at %g", g->example->error_rel);
+    printf("  %s%s, %s, %s: compress %.2f x, decompress %.2f x memcpy", label, bound,
+           layout_name(g->example->tensor.layout), dtype_option(g->example->tensor.dtype), g->compress_over_copy,
+           g->decompress_over_copy);
+    if (!isnan(g->compress_over_copy_all))
+        printf("; all threads: %.2f x, %.2f x", g->compress_over_copy_all, g->decompress_over_copy_all);
+    if (!isnan(g->compress_over_zfp) && strcmp(label, "zfp") != 0)
+        printf("; %.1f x, %.1f x zfp", g->compress_over_zfp, g->decompress_over_zfp);
+    printf("\n");
+}
+
+void bench_print_summary(const bench_summary *summary) {
+    printf("\nSummary (ratio: geometric mean; error: worst, rms mean; broken: sums; speed: medians)\n");
+    print_head_line("", 12);
+    for (size_t i = 0; i < summary->count; i++)
+        print_group(&summary->items[i]);
+    printf("\nSpeed in units of memcpy of the same tensor in the same run (medians)\n");
+    for (size_t i = 0; i < summary->count; i++)
+        if (!isnan(summary->items[i].compress_over_copy))
+            print_relative(&summary->items[i]);
+    printf(
+        "\nbound: in units of the rms of the non-zeros, as rms err. broken: values beyond the bound (with +mask also\n"
+        "non-zeros lost or turned). zeros: zeros that came back as something else. Speeds in GB/s of tensor, one "
+        "thread;\n"
+        "columns with * all threads.\n");
+}

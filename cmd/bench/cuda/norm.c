@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batch normalisation on a GPU: forward and backward with x kept, and with the stream of u kept in its place. */
+#include "cmd/bench/bench_norm.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "cmd/bench/cuda/measure.h"
+#include "cmd/common/message.h"
+#include "cmd/common/parse.h"
+#include "cmd/common/progress.h"
+#include "cmd/files/values.h"
+#include "comet/cuda_norm.h"
+
+enum { TABLES = 8 }; /* mean, inverse_std, gamma, beta, shift, threshold, dgamma, dbeta */
+static const size_t graph_below = (size_t)48 << 20;
+
+typedef struct norm_bed {
+    cuda_codec_bed codec; /* its streams; params without a grid */
+    cuda_bed bed;
+    gpu gpu;
+    gpu_memory dy, tables;
+    float *host_tables; /* of the tensor at hand */
+    int64_t channels;
+    size_t table_bytes; /* from one to the next */
+    comet_cuda_norm norm;
+    comet_codec_params decode; /* with the layer's grid */
+    comet_codec_grid grid;
+} norm_bed;
+
+/* ---- a layer ---- */
+
+static int64_t channel_stride(const comet_tensor *t) {
+    int64_t stride = 1;
+    for (int d = 2; d < t->ndim && t->layout == COMET_NCHW; d++)
+        stride *= t->shape[d];
+    return stride;
+}
+
+static void measure_channels(const comet_tensor *t, int64_t channels, float *mean, float *inverse_std) {
+    int64_t count = comet_tensor_count(t), stride = channel_stride(t);
+    double n = (double)count / (double)channels;
+    double *sums = calloc((size_t)channels * 2, sizeof *sums);
+    for (int64_t i = 0; sums && i < count; i++) {
+        double v = (double)values_get(t->dtype, t->data, i);
+        int64_t c = i / stride % channels;
+        sums[2 * c] += v;
+        sums[2 * c + 1] += v * v;
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        double m = sums ? sums[2 * c] / n : 0, variance = sums ? sums[2 * c + 1] / n - m * m : 1;
+        mean[c] = (float)m;
+        inverse_std[c] = (float)(1 / sqrt(fmax(variance, 0) + 1e-5));
+    }
+    free(sums);
+}
+
+static float *table(const norm_bed *b, void *first, int index) {
+    return (float *)(void *)((uint8_t *)first + (size_t)index * b->table_bytes);
+}
+
+/* Slopes around 1 and a few that are negative, shifts around 0, as a trained network has them. */
+static void make_slopes(float *gamma, float *beta, int64_t channels) {
+    for (int64_t c = 0; c < channels; c++) {
+        double a = sin(12.9898 * (double)c + 1), b = sin(78.233 * (double)c + 2);
+        gamma[c] = (float)((c % 16 == 15 ? -1 : 1) * (1 + 0.5 * a));
+        beta[c] = (float)(0.3 * b);
+    }
+}
+
+static int set_layer(norm_bed *b, const comet_tensor *source) {
+    gpu *g = &b->gpu;
+    b->channels = source->shape[source->layout == COMET_NHWC ? source->ndim - 1 : 1];
+    b->table_bytes = ((size_t)b->channels * sizeof(float) + 255) / 256 * 256;
+    free(b->host_tables);
+    b->host_tables = calloc(TABLES, b->table_bytes);
+    if (!b->host_tables)
+        return fail_memory();
+    measure_channels(source, b->channels, table(b, b->host_tables, 0), table(b, b->host_tables, 1));
+    make_slopes(table(b, b->host_tables, 2), table(b, b->host_tables, 3), b->channels);
+    TRY(gpu_reserve(g, &b->tables, TABLES * b->table_bytes));
+    TRY_CUDA(
+        g, cudaMemcpyAsync(b->tables.data, b->host_tables, TABLES * b->table_bytes, cudaMemcpyHostToDevice, g->stream));
+    void *first = b->tables.data;
+    b->norm = (comet_cuda_norm)COMET_CUDA_NORM_INIT;
+    b->norm.channels = b->channels;
+    b->norm.mean = table(b, first, 0), b->norm.inverse_std = table(b, first, 1);
+    b->norm.gamma = table(b, first, 2), b->norm.beta = table(b, first, 3);
+    b->norm.shift = table(b, first, 4), b->norm.threshold = table(b, first, 5);
+    b->norm.relu = 1;
+    TRY_COMET(g, comet_cuda_norm_prepare(&b->norm, g->stream));
+    TRY_COMET(g, comet_cuda_norm_grid(&b->norm, &b->grid));
+    return DONE;
+}
+
+/* ---- what is timed ---- */
+
+static comet_tensor gradient(const norm_bed *b, int index) {
+    comet_tensor t = b->bed.tensor;
+    t.data = b->dy.data + (size_t)index * b->bed.stride;
+    return t;
+}
+
+static int32_t *status_word(const norm_bed *b) {
+    return (int32_t *)(void *)b->gpu.status.data;
+}
+
+static int start_copy(void *context, int index) {
+    norm_bed *b = context;
+    comet_tensor from = cuda_input(&b->bed, index), to = cuda_output(&b->bed, index);
+    TRY_CUDA(&b->gpu, cudaMemcpyAsync(to.data, from.data, b->bed.bytes, cudaMemcpyDeviceToDevice, b->gpu.stream));
+    return DONE;
+}
+
+static int start_forward(norm_bed *b, int index, int with_stream) {
+    comet_tensor x = cuda_input(&b->bed, index), y = cuda_output(&b->bed, index);
+    comet_cuda_slot slot = cuda_slot(&b->codec, index);
+    TRY_COMET(&b->gpu, comet_cuda_norm_forward(&b->norm, &x, &y, &b->codec.params, &b->codec.exec,
+                                               with_stream ? &slot : NULL, NULL));
+    return DONE;
+}
+
+static int start_forward_plain(void *context, int index) {
+    return start_forward(context, index, 0);
+}
+
+static int start_forward_stream(void *context, int index) {
+    return start_forward(context, index, 1);
+}
+
+static int start_backward(norm_bed *b, int index, int from_stream) {
+    comet_tensor x = cuda_input(&b->bed, index), dy = gradient(b, index), dx = cuda_output(&b->bed, index);
+    comet_cuda_slot slot = cuda_slot(&b->codec, index);
+    TRY_COMET(&b->gpu, comet_cuda_norm_backward(&b->norm, from_stream ? &slot : NULL, from_stream ? NULL : &x, &dy, &dx,
+                                                table(b, b->tables.data, 6), table(b, b->tables.data, 7),
+                                                &b->codec.params, &b->codec.exec, from_stream ? status_word(b) : NULL));
+    return DONE;
+}
+
+static int start_backward_plain(void *context, int index) {
+    return start_backward(context, index, 0);
+}
+
+static int start_backward_stream(void *context, int index) {
+    return start_backward(context, index, 1);
+}
+
+static int start_decompress(norm_bed *b, int index, int with_epilogue) {
+    comet_cuda_epilogue epilogue = COMET_CUDA_EPILOGUE_INIT;
+    comet_tensor out = cuda_output(&b->bed, index);
+    comet_cuda_slot slot = cuda_slot(&b->codec, index);
+    if (with_epilogue) {
+        epilogue.channels = b->channels;
+        epilogue.scale = b->norm.gamma, epilogue.shift = b->norm.beta;
+        epilogue.relu = 1;
+    }
+    int needed = with_epilogue || out.dtype != COMET_F32; /* the stream's values are fp32 */
+    TRY_COMET(&b->gpu, comet_cuda_decompress(&slot, &b->decode, needed ? &epilogue : NULL, &b->codec.exec, &out,
+                                             status_word(b)));
+    return DONE;
+}
+
+static int start_decompress_plain(void *context, int index) {
+    return start_decompress(context, index, 0);
+}
+
+static int start_decompress_epilogue(void *context, int index) {
+    return start_decompress(context, index, 1);
+}
+
+/* ---- one case ---- */
+
+static int set_up(norm_bed *b) {
+    gpu *g = &b->gpu;
+    cuda_codec_bed *c = &b->codec;
+    size_t workspace = 0, count = (size_t)b->bed.buffers;
+    TRY_COMET(g, comet_cuda_norm_bound(&b->bed.tensor, &c->params, &c->capacity));
+    TRY_COMET(g, comet_cuda_norm_workspace(&b->bed.tensor, &c->params, &workspace));
+    c->stride = (c->capacity + 255) / 256 * 256;
+    TRY(gpu_reserve(g, &g->streams, c->stride * count));
+    TRY(gpu_reserve(g, &g->results, count * CUDA_RESULT_STRIDE));
+    TRY(gpu_reserve(g, &g->status, sizeof(int32_t)));
+    TRY(gpu_reserve(g, &g->workspace, workspace));
+    TRY(gpu_reserve(g, &b->dy, b->bed.stride * count));
+    TRY_CUDA(g, cudaMemcpyAsync(b->dy.data, g->input.data, b->bed.stride * count, cudaMemcpyDeviceToDevice, g->stream));
+    TRY_COMET(g, comet_cuda_workspace_init(g->workspace.data, g->workspace.bytes, g->stream));
+    TRY_CUDA(g, cudaMemsetAsync(g->status.data, 0, sizeof(int32_t), g->stream));
+    c->exec = (comet_codec_exec)COMET_CODEC_EXEC_INIT;
+    c->exec.stream = g->stream;
+    c->exec.workspace = g->workspace.data;
+    c->exec.workspace_bytes = g->workspace.bytes;
+    b->decode = c->params;
+    b->decode.grid = &b->grid;
+    return DONE;
+}
+
+/* gpu_time takes three operations at a time; the copy goes with each. */
+static int time_three(norm_bed *b, gpu_operation second, gpu_operation third, double *ms) {
+    const cuda_bed *bed = &b->bed;
+    gpu_timing timing = {.operations = {start_copy, second, third},
+                         .context = b,
+                         .buffers = bed->buffers,
+                         .as_graph = bed->bytes < graph_below,
+                         .runs = bed->plan->runs < GPU_MAX_RUNS ? bed->plan->runs : GPU_MAX_RUNS};
+    TRY(second(b, 0)); /* a kernel is loaded when it first runs: not while a graph is made */
+    TRY(third(b, 0));
+    return gpu_time(&b->gpu, &timing, ms);
+}
+
+static int time_all(norm_bed *b, norm_result *r) {
+    double ms[GPU_OPERATIONS];
+    for (int i = 0; i < b->bed.buffers; i++) /* every stream is there when the first is read */
+        TRY(start_forward_stream(b, i));
+    TRY(time_three(b, start_forward_plain, start_forward_stream, ms));
+    r->ms[NORM_COPY] = ms[0], r->ms[NORM_FORWARD] = ms[1], r->ms[NORM_FORWARD_STREAM] = ms[2];
+    TRY(time_three(b, start_backward_plain, start_backward_stream, ms));
+    r->ms[NORM_BACKWARD] = ms[1], r->ms[NORM_BACKWARD_STREAM] = ms[2];
+    TRY(time_three(b, start_decompress_plain, start_decompress_epilogue, ms));
+    r->ms[NORM_DECOMPRESS] = ms[1], r->ms[NORM_DECOMPRESS_EPILOGUE] = ms[2];
+    return DONE;
+}
+
+static int read_result(norm_bed *b, norm_result *r) {
+    const void *copy;
+    TRY(gpu_read(&b->gpu, b->gpu.status.data, sizeof(int32_t), &copy));
+    TRY_COMET(&b->gpu, (comet_status) * (const int32_t *)copy);
+    TRY(gpu_read(&b->gpu, b->gpu.results.data, sizeof(comet_cuda_result), &copy));
+    const comet_cuda_result *result = copy;
+    r->bytes_resident = result->codec.bytes;
+    r->tiles = result->codec.tiles;
+    r->tiles_exact = result->codec.tiles_exact;
+    r->tiles_wide = result->codec.tiles_wide;
+    return DONE;
+}
+
+static norm_result *new_result(norm_results *results) {
+    if (results->count == results->room) {
+        size_t room = 2 * results->room + 64;
+        norm_result *items = realloc(results->items, room * sizeof *items);
+        if (!items)
+            return NULL;
+        results->items = items;
+        results->room = room;
+    }
+    results->items[results->count] = (norm_result){0};
+    return &results->items[results->count++];
+}
+
+static int measure(norm_bed *b, const char *name, double error, norm_results *results, norm_result **made) {
+    norm_result *r = new_result(results);
+    if (!r)
+        return fail_memory();
+    r->name = name;
+    r->error_rel = error;
+    r->size = b->bed.size;
+    r->tensor = b->bed.tensor;
+    r->tensor.data = NULL;
+    r->bytes_raw = b->bed.bytes;
+    r->buffers = b->bed.buffers;
+    b->codec.params = (comet_codec_params)COMET_CODEC_PARAMS_INIT;
+    b->codec.params.bound = error; /* u's rms is 1 */
+    TRY(set_up(b));
+    TRY(time_all(b, r));
+    *made = r;
+    return read_result(b, r);
+}
+
+/* ---- all cases ---- */
+
+typedef struct norm_run {
+    const bench_plan *plan;
+    void (*show)(const norm_result *result);
+    norm_results *results;
+    norm_bed bed;
+    progress progress;
+} norm_run;
+
+static int tell(norm_run *r, const char *name) {
+    const comet_tensor *t = &r->bed.bed.tensor;
+    progress_clear(&r->progress);
+    return fail("%s, %s, %s: %s", name, layout_name(t->layout), dtype_option(t->dtype), r->bed.gpu.problem);
+}
+
+static int run_size(norm_run *r, const char *name, double size) {
+    if (cuda_bed_fill(&r->bed.bed, size) != DONE)
+        return tell(r, name);
+    for (int e = 0; e < r->plan->error_count; e++) {
+        norm_result *made = NULL;
+        if (measure(&r->bed, name, r->plan->errors[e], r->results, &made) != DONE)
+            return tell(r, name);
+        progress_step(&r->progress, name);
+        if (r->show) {
+            progress_clear(&r->progress);
+            r->show(made);
+        }
+    }
+    return DONE;
+}
+
+static int run_source(norm_run *r, const char *name, const comet_tensor *source) {
+    r->bed.bed.source = source;
+    r->bed.bed.tensor = *source;
+    if (set_layer(&r->bed, source) != DONE || cuda_bed_upload(&r->bed.bed) != DONE)
+        return tell(r, name);
+    for (int i = 0; i < r->plan->size_count; i++)
+        TRY(run_size(r, name, r->plan->sizes[i]));
+    return DONE;
+}
+
+static int run_tensor(norm_run *r, const named_tensor *item) {
+    static const comet_layout both[] = {COMET_NHWC, COMET_NCHW};
+    const bench_plan *plan = r->plan;
+    const comet_layout *layouts = plan->layout_count ? plan->layouts : both;
+    int dtypes = plan->dtype_count ? plan->dtype_count : 1;
+    if (item->array.tensor.ndim != 4 || comet_tensor_count(&item->array.tensor) == 0)
+        return DONE;
+    for (int l = 0; l < (plan->layout_count ? plan->layout_count : 2); l++)
+        for (int d = 0; d < dtypes; d++) {
+            array variant;
+            comet_dtype dtype = plan->dtype_count ? plan->dtypes[d] : item->array.tensor.dtype;
+            TRY(bench_variant(item, layouts[l], dtype, &variant));
+            int answer = run_source(r, item->name, &variant.tensor);
+            array_give(&variant);
+            TRY(answer);
+        }
+    return DONE;
+}
+
+static int run_all(norm_run *r) {
+    const bench_plan *plan = r->plan;
+    size_t variants =
+        (size_t)(plan->layout_count ? plan->layout_count : 2) * (size_t)(plan->dtype_count ? plan->dtype_count : 1);
+    if (gpu_open(&r->bed.gpu, plan->device) != DONE)
+        return fail("GPU number %d: %s", (int)plan->device.index, r->bed.gpu.problem);
+    r->bed.bed.gpu = &r->bed.gpu;
+    r->bed.bed.plan = plan;
+    r->bed.codec.bed = &r->bed.bed;
+    r->results->facts = r->bed.gpu.facts;
+    progress_start(&r->progress, plan->data.count * variants * (size_t)plan->size_count * (size_t)plan->error_count,
+                   plan->quiet);
+    for (size_t i = 0; i < plan->data.count; i++)
+        TRY(run_tensor(r, &plan->data.items[i]));
+    return DONE;
+}
+
+int bench_norm_run(const bench_plan *plan, void (*show)(const norm_result *result), norm_results *results) {
+    norm_run *r = calloc(1, sizeof *r);
+    if (!r)
+        return fail_memory();
+    r->plan = plan;
+    r->show = show;
+    r->results = results;
+    int answer = run_all(r);
+    progress_clear(&r->progress);
+    (void)cudaFree(r->bed.dy.data); /* what fails here has failed before, and was told */
+    (void)cudaFree(r->bed.tables.data);
+    gpu_close(&r->bed.gpu);
+    free(r->bed.host_tables);
+    free(r);
+    return answer;
+}

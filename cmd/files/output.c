@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that appear complete or not at all: written under a temporary name in the same folder, then renamed. */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "cmd/files/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/common/command.h"
+#include "cmd/common/message.h"
+
+/* What a signal handler removes. */
+static char *volatile doomed;
+
+static void remove_and_die(int number) {
+    if (doomed)
+        unlink(doomed);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void watch_signals(void) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction action = {0};
+        sigaction(numbers[i], NULL, &action);
+        if (action.sa_handler == SIG_IGN)
+            continue; /* nohup */
+        action.sa_handler = remove_and_die;
+        sigaction(numbers[i], &action, NULL);
+    }
+}
+
+static int check_target(const char *path, const char *input) {
+    struct stat target, source;
+    if (stat(path, &target) != 0)
+        return DONE;
+    if (!S_ISREG(target.st_mode))
+        return fail("'%s' exists and is not a regular file; choose another name for -o", path);
+    if (input && stat(input, &source) == 0 && source.st_dev == target.st_dev && source.st_ino == target.st_ino)
+        return fail("'%s' is the input itself; choose another name for -o", path);
+    return DONE;
+}
+
+static int take_names(output_file *out, const char *path) {
+    out->path = realpath(path, NULL); /* where a link points; NULL if there is nothing yet */
+    if (!out->path)
+        out->path = strdup(path);
+    if (!out->path)
+        return fail_memory();
+    size_t capacity = strlen(out->path) + 32;
+    out->temporary = malloc(capacity);
+    if (!out->temporary)
+        return fail_memory();
+    snprintf(out->temporary, capacity, "%s.%ld.tmp", out->path, (long)getpid());
+    return DONE;
+}
+
+static int create_temporary(output_file *out) {
+    int descriptor = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor < 0)
+        return fail("cannot write '%s': %s", out->given, strerror(errno));
+    doomed = out->temporary;
+    out->file = fdopen(descriptor, "wb");
+    if (out->file)
+        return DONE;
+    close(descriptor);
+    return fail_memory();
+}
+
+int output_open(output_file *out, const char *path, const char *input) {
+    *out = (output_file){.given = path};
+    if (check_target(path, input) != DONE)
+        return FAILED;
+    watch_signals();
+    if (take_names(out, path) == DONE && create_temporary(out) == DONE)
+        return DONE;
+    output_abandon(out);
+    return FAILED;
+}
+
+int output_write(output_file *out, const void *data, size_t bytes) {
+    if (bytes && fwrite(data, 1, bytes, out->file) != bytes)
+        return fail("cannot write '%s': %s", out->given, strerror(errno));
+    return DONE;
+}
+
+int output_commit(output_file *out) {
+    int failed = fflush(out->file) != 0 || fsync(fileno(out->file)) != 0;
+    failed |= fclose(out->file) != 0;
+    out->file = NULL;
+    if (failed || rename(out->temporary, out->path) != 0)
+        return fail("cannot write '%s': %s", out->given, strerror(errno));
+    doomed = NULL;
+    output_abandon(out);
+    return DONE;
+}
+
+void output_abandon(output_file *out) {
+    if (out->file)
+        fclose(out->file);
+    if (doomed)
+        unlink(doomed);
+    doomed = NULL;
+    free(out->path);
+    free(out->temporary);
+    *out = (output_file){0};
+}

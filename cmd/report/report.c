@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A report's file and page: opened under a temporary name, closed under its own; paragraphs, and the frame of figures. */
+#include "cmd/report/report.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/common/command.h"
+#include "cmd/common/message.h"
+#include "cmd/report/report_impl.h"
+#include "comet/version.h"
+
+static int fail_write(const report *r) {
+    return fail("cannot write the report '%s': %s", r->path, strerror(errno));
+}
+
+/* Renaming over a device or a folder would be a surprise. */
+static int check_target(const char *path) {
+    struct stat target;
+    if (stat(path, &target) == 0 && !S_ISREG(target.st_mode))
+        return fail("'%s' exists and is not a regular file; choose another name for the report", path);
+    return DONE;
+}
+
+static void put_head(report *r, const char *title, const char *subtitle) {
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
+          r->file);
+    report_put(r, title);
+    fprintf(r->file, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<header>\n<h1>", report_style);
+    report_put(r, title);
+    fputs("</h1>\n", r->file);
+    if (subtitle && *subtitle) {
+        fputs("<p>", r->file);
+        report_put(r, subtitle);
+        fputs("</p>\n", r->file);
+    }
+    fputs("</header>\n<main>\n", r->file);
+}
+
+int report_open(report *r, const char *path, const char *title, const char *subtitle) {
+    *r = (report){.path = path};
+    if (check_target(path) != DONE)
+        return FAILED;
+    int length = snprintf(r->temporary, sizeof r->temporary, "%s.%ld.tmp", path, (long)getpid());
+    if (length < 0 || (size_t)length >= sizeof r->temporary)
+        return fail("the report's name is too long: '%s'", path);
+    r->file = fopen(r->temporary, "wb");
+    if (!r->file)
+        return fail_write(r);
+    put_head(r, title, subtitle);
+    return DONE;
+}
+
+void report_text(report *r, const char *paragraph) {
+    fputs("<p>", r->file);
+    report_put(r, paragraph);
+    fputs("</p>\n", r->file);
+}
+
+int report_close(report *r) {
+    fprintf(r->file, "</main>\n<footer>Made by comet %s</footer>\n</body>\n</html>\n", comet_version_string());
+    int failed = ferror(r->file);
+    failed |= fclose(r->file) != 0;
+    r->file = NULL;
+    if (!failed && rename(r->temporary, r->path) == 0)
+        return DONE;
+    int answer = fail_write(r);
+    unlink(r->temporary);
+    return answer;
+}
+
+void report_abandon(report *r) {
+    if (!r->file)
+        return;
+    fclose(r->file);
+    r->file = NULL;
+    unlink(r->temporary);
+}
+
+/* ---- figures ---- */
+
+void report_figure_open(report *r, const char *title) {
+    int number = ++r->figures;
+    fprintf(r->file, "<figure id=\"figure-%d\">\n<figcaption><span>%d</span>", number, number);
+    report_put(r, title);
+    fputs("</figcaption>\n", r->file);
+}
+
+void report_figure_close(report *r) {
+    fputs("</figure>\n", r->file);
+}
+
+void report_svg_open(report *r, const char *title, double height) {
+    fprintf(r->file, "<div class=\"scroll\">\n<svg viewBox=\"0 0 %d %.0f\" role=\"img\" aria-label=\"", REPORT_WIDTH,
+            height);
+    report_put(r, title);
+    fputs("\">\n", r->file);
+}
+
+void report_svg_close(report *r) {
+    fputs("</svg>\n</div>\n", r->file);
+}
+
+int report_colour(int group) {
+    int colour = group % REPORT_COLOURS;
+    return colour < 0 ? colour + REPORT_COLOURS : colour;
+}

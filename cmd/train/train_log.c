@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _XOPEN_SOURCE 700 /* fdopen, ftruncate */
+#include "cmd/train/train_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/exclusive_file.h"
+#include "cmd/common/command.h"
+#include "cmd/common/json.h"
+#include "cmd/common/message.h"
+#include "comet/version.h"
+
+/* Devices and pipes as they are; a file is one training's. */
+static comet_exclusive open_file(const char *path, int *descriptor) {
+    struct stat target;
+    if (stat(path, &target) == 0 && !S_ISREG(target.st_mode)) {
+        *descriptor = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+        return *descriptor < 0 ? COMET_EXCLUSIVE_FAILED : COMET_EXCLUSIVE_OK;
+    }
+    comet_exclusive answer = comet_exclusive_open(path, descriptor);
+    if (answer == COMET_EXCLUSIVE_OK && fcntl(*descriptor, F_SETFL, O_APPEND) != 0)
+        answer = COMET_EXCLUSIVE_FAILED;
+    return answer;
+}
+
+comet_status train_log_open(train_log *log, const char *path, int append, comet_message *message) {
+    int descriptor = -1;
+    *log = (train_log){.path = path, .fresh = !append};
+    if (!path)
+        return COMET_OK;
+    comet_exclusive answer = open_file(path, &descriptor);
+    log->file = answer == COMET_EXCLUSIVE_OK ? fdopen(descriptor, "a") : NULL;
+    if (log->file)
+        return COMET_OK;
+    const int why = errno;
+    if (descriptor >= 0)
+        close(descriptor);
+    return comet_message_set(message, COMET_ERROR_IO, "--json-log: cannot write '%.400s': %s", path,
+                             answer == COMET_EXCLUSIVE_BUSY ? "another training is writing it" : strerror(why));
+}
+
+static long long size_of(const train_log *log) {
+    struct stat status;
+    return fstat(fileno(log->file), &status) == 0 && S_ISREG(status.st_mode) ? (long long)status.st_size : 0;
+}
+
+/* ---- lines ---- */
+
+static json begin(train_log *log, const char *event) {
+    json j = {.file = log->file};
+    json_open(&j, NULL, '{', 1);
+    json_string(&j, "event", event);
+    return j;
+}
+
+static void end(train_log *log, json *j) {
+    json_close(j, '}');
+    log->failed |= fflush(log->file) != 0; /* who follows the file sees it at once */
+}
+
+static void put_plan(json *j, comet_trainer *trainer) {
+    comet_trainer_bytes b = comet_trainer_get_bytes(trainer);
+    json_open(j, "plan", '{', 1);
+    json_integer(j, "peak_bytes", (int64_t)b.planned_peak_bytes);
+    json_integer(j, "static_bytes", (int64_t)b.static_bytes);
+    json_integer(j, "saved_raw_bytes", (int64_t)b.saved_raw_bytes);
+    json_integer(j, "saved_stored_bytes", (int64_t)b.saved_stored_bytes);
+    json_close(j, '}');
+}
+
+static void put_start(train_log *log, const comet_run_options *run, const comet_run_event *event) {
+    const comet_trainer_options *t = &run->trainer;
+    comet_shape shape = comet_graph_shape(comet_trainer_graph(event->trainer), 0);
+    json j = begin(log, "start");
+    json_string(&j, "version", comet_version_string());
+    json_string(&j, "model", t->model);
+    json_string(&j, "data", comet_dataset_get_info(run->data)->name);
+    json_integers(&j, "image", 3, (const int64_t[]){shape.height, shape.width, shape.channels});
+    json_integer(&j, "classes", comet_dataset_get_info(run->data)->classes);
+    json_string(&j, "codec", t->codec);
+    if (t->control)
+        json_string(&j, "control", t->control);
+    else
+        json_null(&j, "control");
+    json_number(&j, "calibration", t->calibration);
+    json_number(&j, "error_rel", t->error_rel);
+    json_string(&j, "forms", t->forms ? t->forms : "");
+    json_string(&j, "inject_error", t->inject ? t->inject : "");
+    json_integer(&j, "batch", t->batch);
+    json_integer(&j, "accumulate", t->accumulate > 1 ? t->accumulate : 1);
+    json_integer(&j, "memory_bytes", (int64_t)t->memory_bytes);
+    json_string(&j, "optimiser", t->optimiser.kind == COMET_SGD ? "sgd" : "adamw");
+    json_number(&j, "learning_rate", run->rate);
+    json_number(&j, "momentum", t->optimiser.momentum);
+    json_number(&j, "weight_decay", t->optimiser.weight_decay);
+    json_number(&j, "label_smoothing", (double)t->smoothing);
+    json_integer(&j, "seed", (int64_t)t->seed);
+    json_integer(&j, "step", event->step);
+    json_integer(&j, "steps", event->steps);
+    put_plan(&j, event->trainer);
+    end(log, &j);
+}
+
+static void put_step(train_log *log, const comet_run_event *event) {
+    const comet_trainer_result *r = &event->result;
+    json j = begin(log, "step");
+    json_integer(&j, "step", event->step);
+    json_integer(&j, "epoch", event->epoch);
+    json_number(&j, "loss", r->loss);
+    json_number(&j, "accuracy", 100.0 * r->top1 / (double)event->images);
+    json_number(&j, "learning_rate", event->learning_rate);
+    json_number(&j, "mean_momentum", r->mean_momentum);
+    json_integer(&j, "saved_raw_bytes", (int64_t)r->saved_raw_bytes);
+    json_integer(&j, "saved_stored_bytes", (int64_t)r->saved_stored_bytes);
+    json_integer(&j, "spilled_bytes", (int64_t)r->spilled_bytes);
+    json_bool(&j, "skipped", r->skipped);
+    json_number(&j, "ms", event->step_ms);
+    json_number(&j, "images_per_s", event->images_per_second);
+    end(log, &j);
+}
+
+static void put_evaluation(train_log *log, const comet_run_event *event) {
+    json j = begin(log, "evaluation");
+    json_integer(&j, "step", event->step);
+    json_integer(&j, "epoch", event->epoch);
+    json_number(&j, "loss", event->loss);
+    json_number(&j, "accuracy", event->top1);
+    json_number(&j, "top5", event->top5);
+    json_integer(&j, "samples", event->samples);
+    end(log, &j);
+}
+
+static void put_text(train_log *log, const char *name, const comet_run_event *event) {
+    json j = begin(log, name);
+    json_integer(&j, "step", event->step);
+    json_string(&j, "text", event->text);
+    end(log, &j);
+}
+
+static void put_bound(json *j, const char *key, comet_control_bound_value bound) {
+    json_open(j, key, '{', 1);
+    json_string(j, "kind", bound.kind == COMET_BOUND_RELATIVE ? "relative" : "absolute");
+    json_number(j, "value", bound.value);
+    json_close(j, '}');
+}
+
+static void put_control(train_log *log, const comet_run_event *event) {
+    const comet_control_event *c = event->control;
+    json j = begin(log, "control");
+    json_integer(&j, "step", c->iteration + 1); /* as steps are counted in this file */
+    json_string(&j, "layer", c->name);
+    json_string(&j, "reason", c->text);
+    json_string(&j, "limit", comet_control_limit_text(c->limit));
+    json_string(&j, "use", comet_trainer_use_name(event->trainer, c->tensor, c->use));
+    put_bound(&j, "before", c->before);
+    put_bound(&j, "after", c->after);
+    json_number(&j, "rms", c->rms);
+    json_number(&j, "sensitivity", c->sensitivity);
+    json_number(&j, "momentum", c->momentum);
+    json_number(&j, "tightness", c->tightness);
+    json_number(&j, "loss", c->loss);
+    end(log, &j);
+}
+
+void train_log_event(train_log *log, const comet_run_options *run, const comet_run_event *event) {
+    if (!log->file)
+        return;
+    if (log->fresh && size_of(log) > 0)
+        log->failed |= ftruncate(fileno(log->file), 0) != 0;
+    log->fresh = 0;
+    if (event->kind == COMET_RUN_STARTED)
+        put_start(log, run, event);
+    else if (event->kind == COMET_RUN_STEP)
+        put_step(log, event);
+    else if (event->kind == COMET_RUN_EVALUATED)
+        put_evaluation(log, event);
+    else if (event->kind == COMET_RUN_CONTROL)
+        put_control(log, event);
+    else
+        put_text(log, event->kind == COMET_RUN_NOTE ? "note" : "checkpoint", event);
+}
+
+static void put_end(train_log *log, const record *r) {
+    const record_figures *f = &r->figures;
+    json j = begin(log, "end");
+    json_string(&j, "state", f->status != COMET_OK ? "failed" : f->result.stopped ? "stopped" : "done");
+    json_string(&j, "message", f->why.text);
+    json_integer(&j, "step", f->result.step);
+    json_integer(&j, "skipped", f->result.skipped);
+    json_number(&j, "accuracy", f->result.top1);
+    json_number(&j, "top5", f->result.top5);
+    json_number(&j, "loss", f->result.loss);
+    json_number(&j, "train_loss", f->result.train_loss);
+    json_integer(&j, "saved_raw_bytes", (int64_t)f->result.saved_raw_bytes);
+    json_integer(&j, "saved_stored_bytes", (int64_t)f->result.saved_stored_bytes);
+    if (f->at_ceiling < 0)
+        json_null(&j, "at_ceiling");
+    else
+        json_number(&j, "at_ceiling", f->at_ceiling);
+    json_integer(&j, "planned_peak_bytes", (int64_t)record_planned_peak(r));
+    json_integer(&j, "allocated_peak_bytes", (int64_t)f->result.bytes.allocated_peak_bytes);
+    json_integer(&j, "measured_peak_bytes", (int64_t)f->measured_peak_bytes);
+    json_integer(&j, "static_bytes", (int64_t)f->result.bytes.static_bytes);
+    json_number(&j, "ms_per_step", f->result.ms_per_step);
+    json_number(&j, "images_per_s", f->result.images_per_second);
+    end(log, &j);
+}
+
+/* The log of an earlier run does not end with the failure of one that never began. */
+int train_log_close(train_log *log, const record *r) {
+    if (!log->file)
+        return DONE;
+    if (!log->fresh || size_of(log) == 0)
+        put_end(log, r);
+    log->failed |= fclose(log->file) != 0;
+    return log->failed ? fail("cannot write all of '%s': is the disk full?", log->path) : DONE;
+}

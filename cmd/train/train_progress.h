@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How far a run is, on standard error: a bar on a terminal, else a line every few seconds. */
+#ifndef COMET_CMD_TRAIN_PROGRESS_H
+#define COMET_CMD_TRAIN_PROGRESS_H
+
+#include "cmd/common/resident.h"
+#include "train/run/run.h"
+
+typedef struct train_progress {
+    int silent, terminal, drawn;
+    const char *label;     /* before all else; "" */
+    int runs_before, runs; /* of several runs this is one: their time is in what is left */
+    double first_start;    /* of the first of them */
+    double start, last;
+    int64_t first_step;
+    comet_running_mean loss, accuracy, rate;
+    const resident_mark *mark; /* where measuring memory began */
+} train_progress;
+
+/* `label` and `mark` must stay valid. */
+void train_progress_begin(train_progress *p, const char *label, const resident_mark *mark, int quiet);
+
+/* To be called with each event of the run. Notes go to standard error, too. */
+void train_progress_event(train_progress *p, const comet_run_event *event);
+
+/* Takes the bar off the screen: before other output, and at the end. */
+void train_progress_clear(train_progress *p);
+
+#endif

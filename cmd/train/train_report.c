@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cmd/train/train_report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/common/command.h"
+#include "cmd/common/message.h"
+#include "cmd/common/text.h"
+
+enum { SERIES_NAME = RECORD_NAME + 32 };
+
+/* What is drawn: `count` runs, of `groups` variants. */
+typedef struct picture {
+    const record *records;
+    size_t count;
+    report_series *series; /* of as many */
+    char (*names)[SERIES_NAME];
+    double *times; /* 0, 1, 2, ... for memory */
+} picture;
+
+static int is_first(const picture *p, size_t i) {
+    return i == 0 || strcmp(p->records[i].figures.name, p->records[i - 1].figures.name) != 0;
+}
+
+static int is_drawn(const record *r) {
+    return r->figures.status == COMET_OK;
+}
+
+/* The last run of the variant that begins at `first`, plus one. */
+static size_t end_of_variant(const picture *p, size_t first) {
+    size_t end = first + 1;
+    while (end < p->count && !is_first(p, end))
+        end++;
+    return end;
+}
+
+/* ---- sections ---- */
+
+static void put_table(report *r, const picture *p) {
+    train_row *rows = calloc(p->count, sizeof *rows);
+    const char **cells = calloc(p->count * TRAIN_COLUMNS, sizeof *cells);
+    int count = 0;
+    for (size_t i = 0; rows && cells && i < p->count; i = end_of_variant(p, i)) {
+        train_row_fill(&rows[count], p->records + i, (int)(end_of_variant(p, i) - i));
+        for (int c = 0; c < TRAIN_COLUMNS; c++)
+            cells[count * TRAIN_COLUMNS + c] = rows[count].cells[c];
+        count++;
+    }
+    report_table(r, "Results", train_columns, TRAIN_COLUMNS, cells, count);
+    free(cells);
+    free(rows);
+}
+
+typedef void (*curve)(const picture *p, const record *run, report_series *series);
+
+static void loss_curve(const picture *p, const record *run, report_series *series) {
+    (void)p;
+    series->x = run->loss_step;
+    series->y = run->loss;
+    series->count = run->figures.loss_count;
+}
+
+static void accuracy_curve(const picture *p, const record *run, report_series *series) {
+    (void)p;
+    series->x = run->evaluation_step;
+    series->y = run->accuracy;
+    series->count = run->figures.evaluation_count;
+}
+
+static void ratio_curve(const picture *p, const record *run, report_series *series) {
+    (void)p;
+    series->x = run->loss_step;
+    series->y = run->ratio;
+    series->count = run->figures.loss_count;
+}
+
+static void memory_curve(const picture *p, const record *run, report_series *series) {
+    series->x = p->times;
+    series->y = run->memory;
+    series->count = run->figures.time_count;
+}
+
+/* `each`: 0: of a variant the first run alone is drawn. */
+static size_t collect(picture *p, curve of, int each) {
+    size_t count = 0;
+    int group = -1;
+    for (size_t i = 0; i < p->count; i++) {
+        const record *run = &p->records[i];
+        group += is_first(p, i);
+        if (!is_drawn(run) || (!each && !is_first(p, i)))
+            continue;
+        int alone = !each || end_of_variant(p, i) - i == 1;
+        snprintf(p->names[count], SERIES_NAME, alone && is_first(p, i) ? "%s" : "%s, seed %llu", run->figures.name,
+                 (unsigned long long)run->figures.seed);
+        p->series[count] = (report_series){.name = p->names[count], .group = group};
+        of(p, run, &p->series[count]);
+        count += p->series[count].count > 0;
+    }
+    return count;
+}
+
+static void put_lines(report *r, picture *p, const char *title, const char *x, const char *y, curve of, int flags) {
+    size_t count = collect(p, of, of != memory_curve);
+    if (count > 0)
+        report_lines(r, title, x, y, p->series, count, flags);
+}
+
+/* All entries of a layer name as one bar. */
+static size_t merge_layers(const record *run, record_layer *merged) {
+    size_t count = 0;
+    for (size_t i = 0; i < run->figures.layer_count; i++) {
+        const record_layer *layer = &run->layers[i];
+        size_t at = 0;
+        while (at < count && strcmp(merged[at].name, layer->name) != 0)
+            at++;
+        if (at == count)
+            merged[count++] = *layer;
+        else
+            merged[at].raw += layer->raw, merged[at].stored += layer->stored;
+    }
+    return count;
+}
+
+static void put_layers(report *r, const record *run) {
+    size_t most = run->figures.layer_count;
+    record_layer *layers = calloc(most + 1, sizeof *layers);
+    report_bar *bars = calloc(most + 1, sizeof *bars);
+    char(*labels)[64] = calloc(most + 1, sizeof *labels), title[RECORD_NAME + 64], raw[24], stored[24];
+    size_t count = layers && bars && labels ? merge_layers(run, layers) : 0;
+    for (size_t i = 0; i < count; i++) {
+        snprintf(labels[i], sizeof labels[i], "%s -> %s, %.1f x", text_size((uint64_t)layers[i].raw, raw, sizeof raw),
+                 text_size((uint64_t)layers[i].stored, stored, sizeof stored),
+                 layers[i].stored > 0 ? layers[i].raw / layers[i].stored : 1.0);
+        bars[i] = (report_bar){layers[i].name, layers[i].raw / 1048576, layers[i].stored / 1048576, labels[i]};
+    }
+    snprintf(title, sizeof title, "Saved by each layer in the last step, raw and stored: %s", run->figures.name);
+    if (count > 0)
+        report_bars(r, title, "MiB", bars, count);
+    free(labels);
+    free(bars);
+    free(layers);
+}
+
+static void put_all_layers(report *r, const picture *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (is_first(p, i) && is_drawn(&p->records[i]))
+            put_layers(r, &p->records[i]);
+}
+
+/* The bounds of each layer as a line that goes in steps; the memory of one after the other in x and y. */
+static size_t bound_lines(const record *run, double *x, double *y, report_series *series) {
+    const record_figures *f = &run->figures;
+    size_t at = 0, count = 0;
+    for (size_t layer = 0; layer < f->bounded_count; layer++) {
+        size_t first = at;
+        for (size_t i = 0; i < f->bound_count; i++) {
+            if ((size_t)run->bounds[i].layer != layer)
+                continue;
+            if (at > first) {
+                x[at] = run->bounds[i].step;
+                y[at] = y[at - 1];
+                at++;
+            }
+            x[at] = run->bounds[i].step;
+            y[at++] = run->bounds[i].bound;
+        }
+        series[count] = (report_series){run->bounded[layer], x + first, y + first, at - first, (int)count};
+        count += at > first;
+    }
+    return count;
+}
+
+static void put_bounds(report *r, const record *run) {
+    size_t points = 2 * run->figures.bound_count + 1;
+    double *x = calloc(points, sizeof *x), *y = calloc(points, sizeof *y);
+    report_series *series = calloc(run->figures.bounded_count + 1, sizeof *series);
+    char title[RECORD_NAME + 64];
+    size_t count = x && y && series ? bound_lines(run, x, y, series) : 0;
+    snprintf(title, sizeof title, "Bounds that the controller set, relative to the rms: %s", run->figures.name);
+    if (count > 0)
+        report_lines(r, title, "step", "bound / rms", series, count, REPORT_LOG_Y);
+    free(series);
+    free(y);
+    free(x);
+}
+
+static void put_all_bounds(report *r, const picture *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (is_first(p, i) && is_drawn(&p->records[i]))
+            put_bounds(r, &p->records[i]);
+}
+
+/* What each variant stores, and what it comes to: a cloud of its seeds. `values` has room for two of each run. */
+static size_t make_clouds(const picture *p, report_cloud *clouds, double *values) {
+    size_t count = 0;
+    for (size_t i = 0, end; i < p->count; i = end) {
+        double *x = values + 2 * i, *y = x + (end = end_of_variant(p, i)) - i;
+        report_cloud cloud = {.name = p->records[i].figures.name, .x = x, .y = y};
+        for (size_t k = i; k < end; k++) {
+            const comet_run_result *result = &p->records[k].figures.result;
+            if (!is_drawn(&p->records[k]))
+                continue;
+            x[cloud.count] = (double)result->saved_stored_bytes / 1048576;
+            y[cloud.count++] = result->top1;
+        }
+        if (cloud.count)
+            clouds[count++] = cloud;
+    }
+    return count;
+}
+
+static void put_trade(report *r, const picture *p) {
+    report_cloud *clouds = calloc(p->count, sizeof *clouds);
+    double *values = calloc(2 * p->count, sizeof *values);
+    const size_t count = clouds && values ? make_clouds(p, clouds, values) : 0;
+    if (count > 1)
+        report_scatter(r, "Accuracy at the end against what was stored in a step", "MiB", "per cent", clouds, count,
+                       REPORT_LOG_X);
+    free(values);
+    free(clouds);
+}
+
+/* ---- all of it ---- */
+
+static int picture_init(picture *p, const record *records, size_t count) {
+    size_t times = 1;
+    for (size_t i = 0; i < count; i++)
+        times = records[i].figures.time_count > times ? records[i].figures.time_count : times;
+    *p = (picture){.records = records,
+                   .count = count,
+                   .series = calloc(count, sizeof *p->series),
+                   .names = calloc(count, sizeof *p->names),
+                   .times = calloc(times, sizeof *p->times)};
+    for (size_t i = 0; p->times && i < times; i++)
+        p->times[i] = (double)i;
+    return p->series && p->names && p->times;
+}
+
+static void picture_destroy(picture *p) {
+    free(p->series);
+    free(p->names);
+    free(p->times);
+}
+
+static void put_paragraphs(report *r, const char *lines) {
+    char line[512];
+    for (size_t length; lines && *lines; lines += length + (lines[length] != '\0')) {
+        length = strcspn(lines, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)length, lines);
+        report_text(r, line);
+    }
+}
+
+static void put_sections(report *r, picture *p, const char *lines) {
+    put_table(r, p);
+    put_paragraphs(r, lines);
+    put_trade(r, p);
+    put_lines(r, p, "Loss while training", "step", "loss", loss_curve, REPORT_LOG_Y);
+    put_lines(r, p, "Accuracy on images it has not seen", "step", "per cent", accuracy_curve, 0);
+    put_lines(r, p, "Memory over a step as planned, without weights: forward, then backward", "op", "MiB", memory_curve,
+              REPORT_AREA | REPORT_FROM_ZERO);
+    put_lines(r, p, "Saved bytes, raw over stored", "step", "ratio", ratio_curve, REPORT_FROM_ZERO);
+    put_all_bounds(r, p);
+    put_all_layers(r, p);
+}
+
+int train_report_write(const char *path, const char *title, const char *subtitle, const char *lines,
+                       const record *records, size_t count) {
+    report r;
+    picture p;
+    int answer = picture_init(&p, records, count) ? report_open(&r, path, title, subtitle) : fail_memory();
+    if (answer == DONE) {
+        put_sections(&r, &p, lines);
+        answer = report_close(&r);
+    }
+    picture_destroy(&p);
+    return answer;
+}

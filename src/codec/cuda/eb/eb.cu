@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// eb and zvc on device memory: from a job to a launch.
+#include "codec/cuda/cuda_impl.h"
+#include "codec/cuda/eb/eb_launch.h"
+
+extern "C" {
+#include "base/tensor_check.h"
+}
+
+enum { FLAGS_OF_MODES = STREAM_KEEP_MASK | STREAM_STOCHASTIC | STREAM_GRID };
+
+static const comet_codec_grid *grid_of(const comet_codec_params *params) {
+    return params->codec == COMET_CODEC_EB ? params->grid : NULL;
+}
+
+static comet_dtype stored_dtype(const comet_tensor *tensor, const comet_codec_params *params) {
+    return grid_of(params) ? COMET_F32 : tensor->dtype;
+}
+
+static u64 groups_of(const tile_geometry *g) {
+    return ((u64)g->tiles + GROUP_TILES - 1) / GROUP_TILES;
+}
+
+static tile_geometry geometry_of(const comet_tensor *tensor) {
+    return comet_geometry_of(tensor->layout, tensor->ndim, tensor->shape);
+}
+
+// The product of the extents behind the channel dimension.
+static u64 channel_stride(const comet_tensor *t) {
+    if (t->layout != COMET_NCHW || t->ndim < 3 || comet_tensor_count(t) == 0)
+        return 1;
+    return (u64)comet_shape_count(t->ndim - 2, t->shape + 2);
+}
+
+static ChannelMap channels_of(const comet_tensor *tensor, const tile_geometry *g) {
+    return channel_map_of(channel_stride(tensor), (u64)comet_tensor_channels(tensor), g);
+}
+
+static comet_status check(const comet_tensor *tensor, const comet_codec_params *params) {
+    tile_geometry g = geometry_of(tensor);
+    if (tensor->dtype == COMET_U8 || g.row > LONGEST_ROW || g.channels > LONGEST_ROW || g.tiles > MOST_TILES)
+        return COMET_ERROR_UNSUPPORTED;
+    if (channel_stride(tensor) > (u64)LONGEST_ROW || comet_tensor_channels(tensor) > LONGEST_ROW)
+        return COMET_ERROR_UNSUPPORTED;
+    (void)params;
+    return COMET_OK;
+}
+
+static void describe(const comet_tensor *tensor, const comet_codec_params *params, stream_header *header) {
+    tile_geometry g = geometry_of(tensor);
+    if (params->codec == COMET_CODEC_EB) {
+        header->flags = (uint16_t)(header->flags | (params->keep_mask ? STREAM_KEEP_MASK : 0) |
+                                   (params->rounding == COMET_ROUND_STOCHASTIC ? STREAM_STOCHASTIC : 0) |
+                                   (params->grid ? STREAM_GRID : 0));
+    }
+    header->dtype = stored_dtype(tensor, params);
+    header->wide_parameter = (uint64_t)g.channels;
+    header->row = (uint64_t)g.row;
+}
+
+static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *params) {
+    tile_geometry g = geometry_of(tensor);
+    u64 groups = groups_of(&g); // each starts at a multiple of 16 and is never larger than its values
+    return (size_t)(groups * (GROUP_BYTES + 16) + 16) +
+           (size_t)comet_tensor_count(tensor) * comet_dtype_size(stored_dtype(tensor, params));
+}
+
+static size_t workspace_bytes(const comet_tensor *tensor, const comet_codec_params *params) {
+    (void)params;
+    tile_geometry g = geometry_of(tensor);
+    return eb_workspace_bytes(groups_of(&g));
+}
+
+static GridTables tables_of(const comet_codec_grid *grid) {
+    GridTables t = {};
+    if (grid) {
+        t.scale = grid->scale, t.shift = grid->shift;
+        t.threshold = grid->threshold, t.slope = grid->slope;
+    }
+    return t;
+}
+
+// ---- compressing ----
+
+static BoundSource bound_source(const comet_codec_params *p) {
+    BoundSource s = {p->bound, p->device_bound, NULL};
+    if (p->bound_kind == COMET_BOUND_RELATIVE)
+        s.stats = (const comet_codec_stats *)p->device_stats;
+    if (p->codec != COMET_CODEC_EB)
+        s = BoundSource{0.0, NULL, NULL};
+    return s;
+}
+
+static CompressArgs compress_args(const cuda_compress_job *job) {
+    const comet_tensor *t = job->tensor;
+    tile_geometry g = geometry_of(t);
+    CompressArgs a = {};
+    a.x = t->data;
+    a.geometry = device_geometry(&g);
+    a.bound = bound_source(job->params);
+    a.base = (u8 *)job->slot.base;
+    a.capacity = job->slot.capacity;
+    a.start = job->slot.start;
+    a.result = job->slot.result;
+    a.workspace = (Workspace *)job->workspace;
+    a.seed = job->params->seed;
+    a.grid = tables_of(grid_of(job->params));
+    a.channel_map = channels_of(t, &g);
+    a.count = (u64)comet_tensor_count(t);
+    a.groups = groups_of(&g);
+    a.payload_start = eb_payload_start(a.groups);
+    a.flags = job->fields.flags;
+    a.dtype = (u32)job->fields.dtype;
+    a.header = job->header;
+    a.bound_is_known = !a.bound.device && job->params->bound_kind == COMET_BOUND_ABSOLUTE;
+    if (job->params->codec != COMET_CODEC_EB)
+        a.bound_is_known = 1;
+    if (a.bound_is_known)
+        comet_quantiser_init(&a.q, comet_quantiser_bound(a.bound.value, job->fields.dtype), job->fields.dtype, a.flags);
+    return a;
+}
+
+static cudaError_t launch_compress(comet_dtype dtype, Reach reach, bool any, const CompressArgs &a,
+                                   cudaStream_t stream) {
+    return dtype == COMET_F32   ? comet_eb_launch_compress_f32(reach, any, a, stream)
+           : dtype == COMET_F16 ? comet_eb_launch_compress_f16(reach, any, a, stream)
+                                : comet_eb_launch_compress_bf16(reach, any, a, stream);
+}
+
+static cudaError_t launch_survey(comet_dtype dtype, Reach reach, const CompressArgs &a, cudaStream_t stream) {
+    return dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, a, stream)
+           : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, a, stream)
+                                : comet_eb_launch_survey_bf16(reach, a, stream);
+}
+
+static cudaError_t compress(const cuda_compress_job *job) {
+    CompressArgs a = compress_args(job);
+    tile_geometry g = geometry_of(job->tensor);
+    Reach reach = reach_of(&g);
+    comet_dtype dtype = job->tensor->dtype;
+    const comet_codec_params *p = job->params;
+    if (p->codec == COMET_CODEC_EB && p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
+        cudaError_t error = launch_survey(dtype, reach, a, job->stream);
+        if (error != cudaSuccess)
+            return error;
+        a.bound.stats = &a.workspace->own;
+    }
+    return launch_compress(dtype, reach, (a.flags & FLAGS_OF_MODES) != 0, a, job->stream);
+}
+
+// ---- decompressing ----
+
+static void add_epilogue(DecompressArgs *a, const comet_cuda_epilogue *e) {
+    if (!e)
+        return;
+    a->scale = e->scale;
+    a->shift = e->shift;
+    a->add = e->add;
+    a->relu = (u32)e->relu;
+}
+
+static DecompressArgs decompress_args(const cuda_decompress_job *job) {
+    const comet_tensor *t = job->tensor;
+    tile_geometry g = geometry_of(t);
+    DecompressArgs a = {};
+    a.y = t->data;
+    a.geometry = device_geometry(&g);
+    a.groups = groups_of(&g);
+    eb_set_slot(&a, job->slot);
+    a.status = job->status;
+    a.grid = tables_of(grid_of(job->params));
+    a.channel_map = channels_of(t, &g);
+    add_epilogue(&a, job->epilogue);
+    a.flags = job->fields.flags;
+    a.dtype = (u32)job->fields.dtype;
+    a.any_dtype = job->epilogue && !(a.flags & STREAM_GRID);
+    a.header = job->header;
+    return a;
+}
+
+static cudaError_t decompress(const cuda_decompress_job *job) {
+    DecompressArgs a = decompress_args(job);
+    tile_geometry g = geometry_of(job->tensor);
+    Reach reach = reach_of(&g);
+    comet_dtype dtype = job->tensor->dtype;
+    bool any = (a.flags & (STREAM_KEEP_MASK | STREAM_GRID)) || job->epilogue || (comet_dtype)a.dtype != dtype;
+    return dtype == COMET_F32   ? comet_eb_launch_decompress_f32(reach, any, a, job->stream)
+           : dtype == COMET_F16 ? comet_eb_launch_decompress_f16(reach, any, a, job->stream)
+                                : comet_eb_launch_decompress_bf16(reach, any, a, job->stream);
+}
+
+extern "C" const cuda_codec_vtable comet_cuda_eb = {check, describe, body_bound, workspace_bytes, compress, decompress};
+extern "C" const cuda_codec_vtable comet_cuda_zvc = {check,           describe, body_bound,
+                                                     workspace_bytes, compress, decompress};

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes to the bytes of a code tile, in two steps: plan (how large it is, which columns are stored how) and write. Between
+// them the block learns where its tiles go. The planes wait in shared memory.
+#ifndef COMET_CODEC_CUDA_TILE_ENCODE_CUH
+#define COMET_CODEC_CUDA_TILE_ENCODE_CUH
+
+#include "codec/cuda/eb/tile_bits.cuh"
+#include "codec/cuda/eb/tile_exact.cuh"
+
+// The most bytes of a narrow code tile are 1,066; the rest is for alignment.
+enum { NARROW_SLOT = 1088 };
+
+// What a plan leaves for the write.
+struct TilePlan {
+    u32 entry;     // of the table: bytes and kind; 0: no bytes
+    bool wide;     // codes of 16 bits
+    u32 head;      // the tile's first byte
+    u32 header;    // bytes in front of the data
+    u32 firsts;    // C > 1: the byte in front of the firsts
+    u32 first;     // C > 1: plane `lane` of the firsts; else the first code
+    u32 state;     // narrow: how column `lane` (plane * 4 + k) is stored,
+    u32 ballot;    // which of its bytes are; for a single bit, the byte that says which
+    u32 before;    // and the bytes of data before it, | ballots before it << 16
+    u32 planes[8]; // narrow: magnitude 0 to 6, sign
+};
+
+// ---- firsts ----
+
+// Folded first codes, one a lane, as planes: lane b of the result has plane b. Returns how many there are, | sign << 4.
+__device__ __forceinline__ u32 plan_firsts(u32 folded, u32 sign_bit, u32 lane, u32 &plane) {
+    u32 any = __reduce_or_sync(ALL_LANES, folded), n = bit_width(any & (sign_bit - 1)), sign = (any & sign_bit) != 0;
+    plane = 0;
+#pragma unroll 1
+    for (u32 b = 0; b < n; b++) {
+        u32 ballot = __ballot_sync(ALL_LANES, folded >> b & 1);
+        if (lane == b)
+            plane = ballot;
+    }
+    u32 ballot = __ballot_sync(ALL_LANES, (folded & sign_bit) != 0);
+    if (sign && lane == n)
+        plane = ballot;
+    return n | sign << 4;
+}
+
+__device__ __forceinline__ u32 firsts_bytes(u32 firsts) {
+    return 1 + 4 * ((firsts & 15) + (firsts >> 4));
+}
+
+// ---- columns ----
+
+// How a column is stored, from its ballot: the state, the bytes of data. A single bit's ballot becomes its byte.
+__device__ __forceinline__ u32 column_state(const u8 *plane_byte, u32 &ballot, u32 &bytes) {
+    u32 count = __popc(ballot);
+    bytes = count >= FULL_FROM ? 32 : count;
+    if (count == 1) {
+        u32 lane = 31 - __clz((int)ballot), byte = plane_byte[4 * lane];
+        if ((byte & (byte - 1)) == 0) {
+            ballot = 8 * lane + 31 - __clz((int)byte);
+            return COLUMN_SINGLE;
+        }
+    }
+    return count >= FULL_FROM ? COLUMN_FULL : count ? COLUMN_SOME : COLUMN_EMPTY;
+}
+
+// Ballots of a plane's four columns to columns[4 slot ..], the plane itself to planes[32 slot ..].
+__device__ __forceinline__ void put_plane(u32 w, u32 slot, u32 lane, u32 *planes, u32 *columns) {
+    uint4 ballots;
+    ballots.x = __ballot_sync(ALL_LANES, (w & 0xffu) != 0);
+    ballots.y = __ballot_sync(ALL_LANES, (w & 0xff00u) != 0);
+    ballots.z = __ballot_sync(ALL_LANES, (w & 0xff0000u) != 0);
+    ballots.w = __ballot_sync(ALL_LANES, (w & 0xff000000u) != 0);
+    if (lane == 0)
+        *(uint4 *)(columns + 4 * slot) = ballots;
+    planes[32 * slot + lane] = w;
+}
+
+// ---- narrow: plan ----
+
+// Column m's residuals of biased codes u, folded; `previous`: what column 0 is predicted from. The residual of padding is 0.
+template <int REACH, bool PADDED>
+__device__ __forceinline__ u32 predicted_column(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
+                                                int m, u32 previous) {
+    u32 above = permute<0x2104>(u[m], m ? u[m - 1] : previous); // the row above; above row 0 the column to the left
+    u32 residuals = u[m] - above + SIGN_BITS;                   // biased; what a digit cannot hold carries on
+    if (PADDED)
+        residuals = choose(real_bytes<REACH>(g, s, lane, m), residuals, SIGN_BITS);
+    return fold_biased_bytes(residuals);
+}
+
+// What else a warp does while it waits for answers of a plan: at<0> to at<2>, called in that order.
+struct NoAside {
+    template <int POINT> __device__ __forceinline__ void at() const {}
+};
+
+// Residuals of biased codes u, folded the way the format takes; `any` gets the bits that occur.
+template <int REACH, bool PADDED, class Aside>
+__device__ __forceinline__ bool fold_residuals(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
+                                               u32 (&w)[8], u32 &any, Aside &&aside) {
+    int gain = 0;
+#pragma unroll
+    for (int m = 1; m < 8; m += 5) // two columns speak for all
+        gain += __popc(fold_biased_bytes(u[m])) - __popc(predicted_column<REACH, PADDED>(g, s, lane, u, m, 0));
+    const bool predict = __reduce_add_sync(ALL_LANES, gain) > PREDICTION_COST / 4;
+    aside.template at<0>();
+    any = 0;
+    if (predict) {
+        u32 previous = u[0];
+        if (!reach_is_last(REACH)) {
+            previous = __shfl_up_sync(ALL_LANES, u[7], 1);
+            previous = lane == 0 ? u[0] : previous;
+        }
+#pragma unroll
+        for (int m = 0; m < 8; m++)
+            any |= w[m] = predicted_column<REACH, PADDED>(g, s, lane, u, m, previous);
+    } else {
+#pragma unroll
+        for (int m = 0; m < 8; m++)
+            any |= w[m] = fold_biased_bytes(u[m]);
+    }
+    any = __reduce_or_sync(ALL_LANES, any);
+    aside.template at<1>();
+    any |= any >> 16;
+    any = (any | any >> 8) & 0xff;
+    return predict;
+}
+
+template <int REACH, bool PADDED, class Aside>
+__device__ __forceinline__ void plan_narrow(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
+                                            u32 class_index, u32 *planes, u32 *columns, TilePlan &plan, Aside &&aside) {
+    u32(&w)[8] = plan.planes, any;
+    bool predicted = fold_residuals<REACH, PADDED>(g, s, lane, u, w, any, aside);
+    aside.template at<2>();
+    plan.wide = false;
+    plan.entry = 0;
+    if (any == 0 && !predicted && class_index == 0)
+        return;
+    const u32 n = bit_width(any & 0x7f), sign = any >> 7, count = n + sign;
+    transpose_bits(w);
+#pragma unroll
+    for (u32 b = 0; b < 7 && b < n; b++)
+        put_plane(w[b], b, lane, planes, columns);
+    if (sign)
+        put_plane(w[7], n, lane, planes, columns);
+    __syncwarp();
+    u32 bytes = 0;
+    plan.ballot = lane < 4 * count ? columns[lane] : 0;
+    plan.state = column_state((const u8 *)planes + 128 * (lane >> 2) + (lane & 3), plan.ballot, bytes);
+    u32 mine = bytes | (plan.state == COLUMN_SOME ? 1u << 16 : 0), sum = inclusive_sum(mine, lane);
+    u32 all = __shfl_sync(ALL_LANES, sum, 31);
+    plan.before = sum - mine;
+    plan.head = n | sign * HEAD_SIGN | class_index << HEAD_CLASS_SHIFT | (predicted ? HEAD_PREDICTED : 0);
+    u32 firsts = 0;
+    if (predicted && reach_is_last(REACH)) {
+        plan.firsts = plan_firsts(fold_biased_bytes(u[0]) & 0xff, 0x80, lane, plan.first);
+        firsts = firsts_bytes(plan.firsts);
+    } else if (predicted) {
+        plan.first = __shfl_sync(ALL_LANES, u[0], 0) ^ 0x80; // its low byte
+        firsts = 1;
+    }
+    plan.header = 1 + count + firsts + 4 * (all >> 16);
+    plan.entry = plan.header + (all & 0xffff);
+}
+
+// ---- narrow: write ----
+
+// Writes what stands in front of the ballots; returns where those start.
+template <int REACH> __device__ __forceinline__ u32 write_front(const TilePlan &plan, u32 lane, u32 count, u8 *out) {
+    u32 next = 1 + count;
+    if (lane == 0)
+        out[0] = (u8)plan.head;
+    if (!(plan.head & HEAD_PREDICTED))
+        return next;
+    if (!reach_is_last(REACH)) {
+        u32 bytes = plan.wide ? 2 : 1;
+        if (lane < bytes)
+            out[next + lane] = (u8)(plan.first >> 8 * lane);
+        return next + bytes;
+    }
+    if (lane == 0)
+        out[next] = (u8)plan.firsts;
+    if (lane < (plan.firsts & 15) + (plan.firsts >> 4))
+        put_bytes(out + next + 1 + 4 * lane, plan.first, 4);
+    return next + firsts_bytes(plan.firsts);
+}
+
+// One column's bytes: w's lowest byte if the top bit of `mine` is set, which has as many bits as lanes store one up to this.
+__device__ __forceinline__ void put_column(u8 *out, u32 mine, u32 before, u32 w) {
+    if ((int)mine < 0)
+        out[before + __popc(mine)] = (u8)w;
+}
+
+// A plane's bytes; places: two columns each, as {stored, before}.
+__device__ __forceinline__ void put_columns(u8 *out, const uint4 *places, u32 up, u32 w) {
+    uint4 a = places[0], b = places[1];
+    put_column(out, a.x << up, a.y, w);
+    put_column(out, a.z << up, a.w, w >> 8);
+    put_column(out, b.x << up, b.y, w >> 16);
+    put_column(out, b.z << up, b.w, w >> 24);
+}
+
+// The tile's bytes at all_out[at ..]; columns: 64 words of the warp's own.
+template <int REACH>
+__device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, u32 *columns, u8 *all_out, u32 at) {
+    const u32 n = plan.head & 15, sign = plan.head >> 4 & 1, count = n + sign;
+    u8 *out = all_out + at;
+    u32 flags = plan.state << 2 * (lane & 3), data = at + plan.header + (plan.before & 0xffff);
+    flags |= __shfl_xor_sync(ALL_LANES, flags, 1);
+    flags |= __shfl_xor_sync(ALL_LANES, flags, 2);
+    u32 next = write_front<REACH>(plan, lane, count, out);
+    if ((lane & 3) == 0 && lane < 4 * count)
+        out[1 + (lane >> 2)] = (u8)flags;
+    if (plan.state == COLUMN_SOME)
+        put_bytes(out + next + 4 * (plan.before >> 16), plan.ballot, 4);
+    if (plan.state == COLUMN_SINGLE)
+        all_out[data] = (u8)plan.ballot;
+    u32 stored = plan.state == COLUMN_SOME ? plan.ballot : plan.state == COLUMN_FULL ? ALL_LANES : 0;
+    ((uint2 *)columns)[lane] = make_uint2(stored, data - 1);
+    __syncwarp();
+#pragma unroll
+    for (u32 b = 0; b < 7 && b < n; b++)
+        put_columns(all_out, (const uint4 *)columns + 2 * b, 31 - lane, plan.planes[b]);
+    if (sign)
+        put_columns(all_out, (const uint4 *)columns + 2 * n, 31 - lane, plan.planes[7]);
+}
+
+// ---- wide ----
+
+// 16-bit codes and planes 0-7 lie in `low`, the rest in `high`: 256 words each.
+struct WideStore {
+    u32 *low, *high;
+};
+
+__device__ __forceinline__ void put_wide_code(const WideStore &store, u32 index, int code) {
+    u16 *half = (u16 *)(index < 512 ? store.low : store.high);
+    half[index & 511] = (u16)code;
+}
+
+// Row k of this lane's codes, two a word.
+__device__ __forceinline__ uint4 wide_row(const WideStore &store, u32 k, u32 lane) {
+    const uint4 *half = (const uint4 *)(k < 2 ? store.low : store.high);
+    return half[32 * (k & 1) + lane];
+}
+
+__device__ __forceinline__ u8 *wide_plane_byte(const WideStore &store, u32 column) {
+    u32 slot = column >> 2;
+    return (u8 *)((slot < 8 ? store.low : store.high) + 32 * (slot & 7)) + (column & 3);
+}
+
+// This lane's columns of a wide tile: `lane` and lane + 32.
+struct WideColumns {
+    u32 state[2], ballot[2], before[2], all;
+};
+
+__device__ __forceinline__ void wide_columns(const WideStore &store, const u32 *columns, u32 lane, u32 count,
+                                             WideColumns &c) {
+    c.all = 0;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        u32 column = lane + 32 * h, bytes = 0;
+        c.ballot[h] = column < 4 * count ? columns[column] : 0;
+        c.state[h] = column_state(wide_plane_byte(store, column), c.ballot[h], bytes);
+        u32 mine = bytes | (c.state[h] == COLUMN_SOME ? 1u << 16 : 0), sum = inclusive_sum(mine, lane);
+        c.before[h] = c.all + sum - mine;
+        c.all += __shfl_sync(ALL_LANES, sum, 31);
+    }
+}
+
+// Residuals of the codes in `store` folded, both ways counted; r[k] gets the chosen ones.
+template <int REACH>
+__device__ __forceinline__ bool fold_wide_residuals(const Geometry &g, u32 tile, const TileStart &s, u32 lane,
+                                                    const WideStore &store, u32 (&r)[4][4], u32 &first) {
+    constexpr bool CHAINED = !reach_is_last(REACH);
+    u32 q[4][4], d[4][4];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        unpack(wide_row(store, k, lane), q[k]);
+    first = q[0][0] & 0xffff;
+    u32 previous = q[0][0] << 16;
+    if (CHAINED) {
+        previous = __shfl_up_sync(ALL_LANES, q[0][3], 1);
+        previous = lane == 0 ? q[0][0] << 16 : previous;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        d[0][j] = subtract_halves(q[0][j], __funnelshift_l(j ? q[0][j - 1] : previous, q[0][j], 16));
+#pragma unroll
+        for (int k = 1; k < 4; k++)
+            d[k][j] = subtract_halves(q[k][j], q[k - 1][j]);
+    }
+    if (tile >= g.inner)
+#pragma unroll 1
+        for (int m = 0; m < 8; m++) {
+            u32 real = real_bytes<REACH>(g, s, lane, m);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    if (j == m / 2 && !(real >> 8 * k & 1))
+                        d[k][j] &= m & 1 ? 0xffffu : 0xffff0000u;
+        }
+    int gain = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            q[k][j] = fold_halves(q[k][j]);
+            d[k][j] = fold_halves(d[k][j]);
+            gain += __popc(q[k][j]) - __popc(d[k][j]);
+        }
+    bool predict = __reduce_add_sync(ALL_LANES, gain) > PREDICTION_COST;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            r[k][j] = predict ? d[k][j] : q[k][j];
+    return predict;
+}
+
+// One byte (0: low, 1: high) of the halves of column m, all four rows.
+template <int BYTE> __device__ __forceinline__ u32 bytes_of_halves(const u32 (&r)[4][4], int m) {
+    constexpr u32 LOW = BYTE ? 0x51 : 0x40, HIGH = BYTE ? 0x73 : 0x62;
+    u32 a = m & 1 ? permute<HIGH>(r[0][m / 2], r[1][m / 2]) : permute<LOW>(r[0][m / 2], r[1][m / 2]);
+    u32 b = m & 1 ? permute<HIGH>(r[2][m / 2], r[3][m / 2]) : permute<LOW>(r[2][m / 2], r[3][m / 2]);
+    return permute<0x5410>(a, b);
+}
+
+// Plans a tile whose 16-bit codes lie in `store` (0 for padding); leaves its planes there.
+template <int REACH>
+__device__ __forceinline__ void plan_wide(const Geometry &g, u32 tile, const TileStart &s, u32 lane, u32 class_index,
+                                          const WideStore &store, u32 *columns, TilePlan &plan) {
+    u32 r[4][4], low[8], high[8], first;
+    __syncwarp();
+    bool predicted = fold_wide_residuals<REACH>(g, tile, s, lane, store, r, first);
+    __syncwarp();
+    u32 any = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            any |= r[k][j];
+    any = __reduce_or_sync(ALL_LANES, any);
+    any = (any | any >> 16) & 0xffff;
+    const u32 n = bit_width(any & 0x7fff), sign = any >> 15, count = n + sign;
+#pragma unroll
+    for (int m = 0; m < 8; m++) {
+        low[m] = bytes_of_halves<0>(r, m);
+        high[m] = bytes_of_halves<1>(r, m);
+    }
+    transpose_bits(low);
+    transpose_bits(high);
+#pragma unroll
+    for (u32 b = 0; b < 16; b++)
+        if (b < 15 ? b < n : sign) {
+            u32 slot = b < 15 ? b : n, w = b < 8 ? low[b] : high[b - 8];
+            put_plane(w, slot & 7, lane, slot < 8 ? store.low : store.high, columns + (slot & 8) * 4);
+        }
+    __syncwarp();
+    WideColumns c;
+    wide_columns(store, columns, lane, count, c);
+    plan.wide = true;
+    plan.head = n | sign * HEAD_SIGN | class_index << HEAD_CLASS_SHIFT | (predicted ? HEAD_PREDICTED : 0);
+    u32 firsts = 0;
+    if (predicted && reach_is_last(REACH)) {
+        plan.firsts = plan_firsts(fold_halves(first) & 0xffff, 0x8000, lane, plan.first);
+        firsts = firsts_bytes(plan.firsts);
+    } else if (predicted) {
+        plan.first = __shfl_sync(ALL_LANES, first, 0);
+        firsts = 2;
+    }
+    plan.header = 1 + count + firsts + 4 * (c.all >> 16);
+    plan.entry = plan.header + (c.all & 0xffff);
+}
+
+// Writes the tile straight to where it goes.
+template <int REACH>
+__device__ __forceinline__ void write_wide(const TilePlan &plan, u32 lane, const WideStore &store, const u32 *columns,
+                                           u8 *out) {
+    const u32 count = (plan.head & 15) + (plan.head >> 4 & 1), up = 31 - lane;
+    WideColumns c;
+    wide_columns(store, columns, lane, count, c);
+    u32 next = write_front<REACH>(plan, lane, count, out);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        u32 flags = c.state[h] << 2 * (lane & 3);
+        flags |= __shfl_xor_sync(ALL_LANES, flags, 1);
+        flags |= __shfl_xor_sync(ALL_LANES, flags, 2);
+        if ((lane & 3) == 0 && lane + 32 * h < 4 * count)
+            out[1 + (lane >> 2) + 8 * h] = (u8)flags;
+        if (c.state[h] == COLUMN_SOME)
+            put_bytes(out + next + 4 * (c.before[h] >> 16), c.ballot[h], 4);
+        if (c.state[h] == COLUMN_SINGLE)
+            out[plan.header + (c.before[h] & 0xffff)] = (u8)c.ballot[h];
+        u32 stored = c.state[h] == COLUMN_SOME ? c.ballot[h] : c.state[h] == COLUMN_FULL ? ALL_LANES : 0;
+#pragma unroll 1
+        for (u32 j = 0; j < 32 && j + 32 * h < 4 * count; j++) {
+            u32 mine = __shfl_sync(ALL_LANES, stored, j) << up,
+                at = plan.header + (__shfl_sync(ALL_LANES, c.before[h], j) & 0xffff);
+            if ((int)mine < 0)
+                out[at + __popc(mine) - 1] = wide_plane_byte(store, j + 32 * h)[4 * lane];
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values to codes and back: docs/format.md, section 3. Rounding to nearest has the fast way; the other modes share a general one.
+#ifndef COMET_CODEC_CUDA_TILE_QUANTISE_CUH
+#define COMET_CODEC_CUDA_TILE_QUANTISE_CUH
+
+#include "codec/cuda/eb/tile_bits.cuh"
+#include "codec/cuda/eb/tile_values.cuh"
+
+extern "C" {
+#include "codec/eb/quantiser.h"
+}
+#include "codec/eb/quantiser_steps.h"
+
+constexpr float MAGIC = 12582912.0f; // 1.5 * 2^23: adding it to |v| < 2^22 rounds v to an integer, left in the low bits
+
+// ---- values to codes ----
+
+__device__ __forceinline__ int code_nearest(float x, float inverse) {
+    return __float_as_int(__fmaf_rn(x, inverse, MAGIC)) - __float_as_int(MAGIC);
+}
+
+__device__ __forceinline__ int code_keep_rise(float x, float inverse) {
+    u32 bits = __float_as_uint(x);
+    int code = __float2int_rz(__fmul_rn(fabsf(x), inverse)) + ((bits << 1) != 0);
+    return bits >> 31 ? -code : code;
+}
+
+__device__ __forceinline__ int code_keep_tread(float x, float inverse) {
+    u32 bits = __float_as_uint(x);
+    int code = code_nearest(x, inverse), least = bits >> 31 ? -1 : 1;
+    return code == 0 && (bits << 1) != 0 ? least : code;
+}
+
+__device__ __forceinline__ int code_stochastic(float x, float inverse, float noise) {
+    return __float2int_rd(__fmaf_rn(x, inverse, noise));
+}
+
+__device__ __forceinline__ int code_grid(float y, float inverse, const grid_channel &g) {
+    int code = __float2int_rd(__fmul_rn(__fsub_rn(y, g.remainder), inverse));
+    return y > g.edge ? max(code, g.code) : min(code, g.code - 1);
+}
+
+// Four values of rows 0 to 3, rounded to nearest, as biased bytes. The constants are such that the sum has all four biases and
+// no carry from the magic ones; all are even, so that ties go as without them.
+__device__ __forceinline__ u32 pack_nearest(float x0, float x1, float x2, float x3, float inverse) {
+    u32 a = __float_as_uint(__fmaf_rn(x0, inverse, MAGIC + 0x80));
+    u32 b = __float_as_uint(__fmaf_rn(x1, inverse, MAGIC + 0x80));
+    u32 c = __float_as_uint(__fmaf_rn(x2, inverse, MAGIC + 0x140));
+    u32 d = __float_as_uint(__fmaf_rn(x3, inverse, MAGIC + 0xf4));
+    return a + (b << 8) + (c << 16) + (d << 24);
+}
+
+__device__ __forceinline__ u32 pack_codes(int q0, int q1, int q2, int q3) {
+    return permute<0x5410>(permute<0x0040>((u32)q0, (u32)q1), permute<0x0040>((u32)q2, (u32)q3)) ^ SIGN_BITS;
+}
+
+// ---- noise ----
+
+// Philox-4x32-10 of one counter.
+__device__ __forceinline__ uint4 philox(uint4 c, u64 key) {
+    u32 k0 = (u32)key, k1 = (u32)(key >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        u32 high0 = __umulhi(0xD2511F53u, c.x), low0 = 0xD2511F53u * c.x;
+        u32 high1 = __umulhi(0xCD9E8D57u, c.z), low1 = 0xCD9E8D57u * c.z;
+        c = make_uint4(high1 ^ c.y ^ k0, low1, high0 ^ c.w ^ k1, low0);
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    return c;
+}
+
+__device__ __forceinline__ float noise_of(u32 r, bool wide) {
+    u32 odd = wide ? 2 * (r >> 8) + 1 : 2 * r + 1;
+    return __fmul_rn(__int2float_rn((int)odd), wide ? 0x1p-9f : 0x1p-17f);
+}
+
+// ---- codes to values ----
+
+__device__ __forceinline__ float value_of_code(int q, const quantiser_class &c, float remainder) {
+    if (c.mode == QUANTISE_GRID)
+        return __fmaf_rn(__int2float_rn(2 * q + 1), __fmul_rn(0.5f, c.step), remainder);
+    if (c.mode == QUANTISE_KEEP_RISE)
+        return __fmul_rn(__int2float_rn(2 * q - (q > 0) + (q < 0)), __fmul_rn(0.5f, c.step));
+    return __fmul_rn(__int2float_rn(q), c.step);
+}
+
+// ---- grids ----
+
+struct GridTables { // device memory; NULL where the format has a default
+    const float *scale, *shift, *threshold, *slope;
+};
+
+// fma(scale, x, shift); a NaN keeps its payload, one that the arithmetic makes of a number is 0x7fc00000.
+__device__ __forceinline__ float scaled(float x, float scale, float shift) {
+    float y = __fmaf_rn(scale, x, shift);
+    u32 bits = __float_as_uint(x);
+    if (y != y)
+        y = __uint_as_float((bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : 0x7fc00000u);
+    return y;
+}
+
+#endif

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile's values in and out of a tensor: 32 a thread, v[8][4], ordered as enum Reach says.
+#ifndef COMET_CODEC_CUDA_TILE_VALUES_CUH
+#define COMET_CODEC_CUDA_TILE_VALUES_CUH
+
+#include "codec/cuda/eb/tile_place.cuh"
+
+// ---- patterns of a dtype ----
+
+template <int DTYPE> struct Pattern { typedef u16 Word; };
+template <> struct Pattern<COMET_F32> { typedef u32 Word; };
+
+template <int DTYPE> __device__ __forceinline__ float float_of_pattern(u32 p) {
+    return DTYPE == COMET_F32 ? __uint_as_float(p) : DTYPE == COMET_BF16 ? float_of_bf16(p) : float_of_f16(p);
+}
+
+// The same with every bit of a NaN kept.
+template <int DTYPE> __device__ __forceinline__ float exact_float_of_pattern(u32 p) {
+    if (DTYPE == COMET_F16 && (p & 0x7fffu) > 0x7c00u)
+        return __uint_as_float((p & 0x8000u) << 16 | 0x7f800000u | (p & 0x3ffu) << 13);
+    return float_of_pattern<DTYPE>(p);
+}
+
+// Rounded to nearest even; decoded_pattern clamps fp16 first.
+template <int DTYPE> __device__ __forceinline__ u32 pattern_of_float(float v) {
+    return DTYPE == COMET_F32 ? __float_as_uint(v) : DTYPE == COMET_BF16 ? bf16_of_float(v) : f16_of_float(v);
+}
+
+__device__ __forceinline__ void unpack(uint4 q, u32 *p) {
+    p[0] = q.x, p[1] = q.y, p[2] = q.z, p[3] = q.w;
+}
+__device__ __forceinline__ void unpack(uint2 q, u32 *p, int) { // four patterns of 16 bits
+    p[0] = q.x & 0xffff, p[1] = q.x >> 16, p[2] = q.y & 0xffff, p[3] = q.y >> 16;
+}
+
+template <int DTYPE> __device__ __forceinline__ void read4(const void *from, u32 *p) {
+    if (DTYPE == COMET_F32)
+        unpack(__ldcs((const uint4 *)from), p);
+    else
+        unpack(__ldcs((const uint2 *)from), p, 0);
+}
+
+template <int DTYPE> __device__ __forceinline__ void read2(const void *from, u32 *p) {
+    if (DTYPE == COMET_F32) {
+        uint2 q = __ldg((const uint2 *)from);
+        p[0] = q.x, p[1] = q.y;
+    } else {
+        u32 q = __ldg((const u32 *)from);
+        p[0] = q & 0xffff, p[1] = q >> 16;
+    }
+}
+
+template <int DTYPE> __device__ __forceinline__ u32 read1(const void *from) {
+    return __ldg((const typename Pattern<DTYPE>::Word *)from);
+}
+
+// ---- loading ----
+
+// The patterns of this thread's values of a tile without padding.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void load_inner(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
+                                           u32 lane, u32 (&p)[8][4]) {
+    constexpr int WIDTH = reach_width(REACH);
+    const typename Pattern<DTYPE>::Word *x = (const typename Pattern<DTYPE>::Word *)tensor;
+    for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64) {
+        if (WIDTH == 4)
+            read4<DTYPE>(x + index, p[a]);
+        else if (WIDTH == 2)
+            read2<DTYPE>(x + index, p[a] + e);
+        else
+            p[a][e] = read1<DTYPE>(x + index);
+    });
+}
+
+// Of any tile; 0 for padding, which `real` (bit 4 a + e) leaves out.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void load_patterns(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
+                                              u32 lane, u32 (&p)[8][4], u32 &real) {
+    const typename Pattern<DTYPE>::Word *x = (const typename Pattern<DTYPE>::Word *)tensor;
+    constexpr int WIDTH = reach_width(REACH);
+    real = ~0u;
+    if (tile < g.inner) {
+        load_inner<REACH, DTYPE>(tensor, g, tile, s, lane, p);
+        return;
+    }
+    real = 0;
+    // side by side are channels of one position, or positions
+    constexpr int STEP = reach_is_last(REACH) ? 0 : 1;
+    for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64 position) {
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) {
+            bool is_real = position + STEP * i < g.positions;
+            p[a][e + i] = is_real ? read1<DTYPE>(x + index + i) : 0;
+            real |= (u32)is_real << (4 * a + e + i);
+        }
+    });
+}
+
+__device__ __forceinline__ void clear_patterns(u32 (&p)[8][4]) {
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        p[i / 4][i % 4] = 0;
+}
+
+// ---- storing ----
+
+template <int DTYPE> __device__ __forceinline__ void write4(void *to, const u32 *p) {
+    if (DTYPE == COMET_F32)
+        __stcs((uint4 *)to, make_uint4(p[0], p[1], p[2], p[3]));
+    else
+        __stcs((uint2 *)to, make_uint2(p[0] | p[1] << 16, p[2] | p[3] << 16));
+}
+
+template <int DTYPE> __device__ __forceinline__ void write2(void *to, const u32 *p) {
+    if (DTYPE == COMET_F32)
+        *(uint2 *)to = make_uint2(p[0], p[1]);
+    else
+        *(u32 *)to = p[0] | p[1] << 16;
+}
+
+// Writes this thread's values but for padding.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void store_patterns(void *tensor, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
+                                               const u32 (&p)[8][4]) {
+    typedef typename Pattern<DTYPE>::Word Word;
+    constexpr int WIDTH = reach_width(REACH);
+    constexpr int STEP = reach_is_last(REACH) ? 0 : 1;
+    Word *y = (Word *)tensor;
+    bool inner = tile < g.inner;
+    for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64 position) {
+        if (inner && WIDTH == 4)
+            write4<DTYPE>(y + index, p[a]);
+        else if (inner && WIDTH == 2)
+            write2<DTYPE>(y + index, p[a] + e);
+        else
+#pragma unroll
+            for (int i = 0; i < WIDTH; i++)
+                if (inner || position + STEP * i < g.positions)
+                    y[index + i] = (Word)p[a][e + i];
+    });
+}
+
+// ---- channels ----
+
+// Which channel the value at an index of the tensor has: index / inner mod channels.
+struct ChannelMap {
+    Divide by_inner, by_channels;
+    DivideLong long_by_inner, long_by_channels;
+    u32 channels;  // 1: always channel 0
+    u32 is_near;   // indices inside a tile's reach can be counted in 31 bits
+    u32 has_bands; // maps are bands of four rows
+};
+
+static inline ChannelMap channel_map_of(u64 inner, u64 channels, const tile_geometry *g) {
+    ChannelMap m = {};
+    channels = channels ? channels : 1; // an empty tensor
+    m.channels = (u32)channels;
+    m.by_inner = divide_by((u32)inner);
+    m.by_channels = divide_by(m.channels);
+    m.long_by_inner = divide_long_by((u32)inner);
+    m.long_by_channels = divide_long_by(m.channels);
+    // a tile of C = 1 reaches over at most 33 bands of four rows
+    m.has_bands = inner % (4 * (u64)g->row) == 0;
+    m.is_near = inner < (1u << 30) && (u64)g->row < (1u << 22) && channels < (1u << 30);
+    return m;
+}
+
+// Channels of a tile's values.
+template <int REACH> struct TileChannels {
+    const ChannelMap &map;
+    u64 origin;        // index that the tile's others are counted from
+    u32 rest, channel; // its place in the run of its channel
+    u32 first;         // last-extent channels: of this thread's first value
+
+    __device__ __forceinline__ TileChannels(const ChannelMap &m, const Geometry &g, const TileStart &s, u32 lane)
+        : map(m) {
+        origin = s.position, rest = 0, channel = 0, first = 0;
+        if (reach_is_last(REACH)) {
+            first = lane_start<REACH>(g, s, REACH == REACH_LAST4 ? 4 * (lane & 7) : lane).channel;
+        } else if (map.channels > 1) {
+            u64 run = map.by_inner.divisor > 1 ? map.long_by_inner(origin, &rest) : origin;
+            map.long_by_channels(run, &channel);
+        }
+    }
+
+    // Of v[a][e], which lies at `index` of the tensor.
+    __device__ __forceinline__ u32 of(int e, u64 index) const {
+        if (reach_is_last(REACH))
+            return REACH == REACH_LAST4 ? first + e : first;
+        if (map.channels == 1)
+            return 0;
+        if (map.is_near) {
+            u32 run = channel + map.by_inner(rest + (u32)(index - origin));
+            return run - map.by_channels(run) * map.channels;
+        }
+        u32 left;
+        u64 run = map.by_inner.divisor > 1 ? map.long_by_inner(index, &left) : index;
+        map.long_by_channels(run, &left);
+        return left;
+    }
+};
+
+#endif

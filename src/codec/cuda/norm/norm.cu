@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch normalisation on device memory: from a job to launches.
+#include "codec/cuda/norm/norm_impl.h"
+#include "codec/cuda/norm/norm_launch.h"
+
+extern "C" {
+#include "base/tensor_check.h"
+}
+
+// ---- shapes ----
+
+struct Shape {
+    tile_geometry tiles;
+    Reach reach;
+    u64 groups;
+    u64 inner;    // values side by side of one channel
+    u32 channels; // 0: the tensor is empty
+};
+
+static Shape shape_of(const comet_tensor *t) {
+    Shape s = {};
+    s.tiles = comet_geometry_of(t->layout, t->ndim, t->shape);
+    s.reach = reach_of(&s.tiles);
+    s.groups = ((u64)s.tiles.tiles + GROUP_TILES - 1) / GROUP_TILES;
+    s.channels = (u32)comet_tensor_channels(t);
+    s.inner = t->layout == COMET_NCHW && comet_tensor_count(t) ? (u64)comet_shape_count(t->ndim - 2, t->shape + 2) : 1;
+    return s;
+}
+
+static ChannelMap map_of(const Shape &s) {
+    return channel_map_of(s.inner, s.channels, &s.tiles);
+}
+
+extern "C" int comet_norm_is_supported(const comet_tensor *tensor) {
+    Shape s = shape_of(tensor);
+    return reach_is_last(s.reach) || map_of(s).is_near;
+}
+
+static NormTables tables_of(const comet_cuda_norm *n) {
+    NormTables t = {n->inverse_std, n->shift, n->threshold, n->gamma, n->beta, n->relu ? 0.0f : -INFINITY};
+    return t;
+}
+
+extern "C" cudaError_t comet_norm_prepare(const comet_cuda_norm *n, cudaStream_t stream) {
+    NormPrepareArgs a = {n->mean,  n->inverse_std, n->gamma,         n->beta,
+                         n->shift, n->threshold,   (u32)n->channels, (u32)(n->relu != 0)};
+    return n->channels ? comet_norm_launch_prepare(a, stream) : cudaSuccess;
+}
+
+// ---- forward ----
+
+static cudaError_t forward_plain(const norm_forward_job *job) {
+    const comet_tensor *x = job->codec.tensor;
+    Shape s = shape_of(x);
+    NormPlainArgs a = {};
+    u64 vector = 16 / comet_dtype_size(x->dtype);
+    a.x = x->data;
+    a.y = job->y;
+    a.tables = tables_of(job->norm);
+    a.count = (u64)comet_tensor_count(x);
+    a.map = map_of(s);
+    if (a.count == 0)
+        return cudaSuccess;
+    if (x->layout == COMET_NHWC && s.channels % vector == 0) {
+        a.rows = a.count / s.channels;
+        a.length = (u32)(s.channels / vector);
+    }
+    return comet_norm_launch_plain(x->dtype, a, job->codec.stream);
+}
+
+static GridTables grid_of(const comet_codec_grid *g) {
+    GridTables t = {g->scale, g->shift, g->threshold, g->slope};
+    return t;
+}
+
+static void set_bound(CompressArgs *a, const comet_codec_params *p) {
+    a->bound = BoundSource{p->bound, p->device_bound, NULL};
+    if (p->bound_kind == COMET_BOUND_RELATIVE)
+        a->bound.stats = (const comet_codec_stats *)p->device_stats;
+    a->bound_is_known = !p->device_bound && p->bound_kind == COMET_BOUND_ABSOLUTE;
+    if (a->bound_is_known)
+        comet_quantiser_init(&a->q, comet_quantiser_bound(p->bound, COMET_F32), COMET_F32, a->flags);
+}
+
+static CompressArgs compress_args(const cuda_compress_job *job) {
+    Shape s = shape_of(job->tensor);
+    CompressArgs a = {};
+    a.x = job->tensor->data;
+    a.geometry = device_geometry(&s.tiles);
+    a.base = (u8 *)job->slot.base;
+    a.capacity = job->slot.capacity;
+    a.start = job->slot.start;
+    a.result = job->slot.result;
+    a.workspace = (Workspace *)job->workspace;
+    a.grid = grid_of(job->params->grid);
+    a.channel_map = map_of(s);
+    a.count = (u64)comet_tensor_count(job->tensor);
+    a.groups = s.groups;
+    a.payload_start = eb_payload_start(a.groups);
+    a.flags = job->fields.flags;
+    a.dtype = COMET_F32;
+    a.header = job->header;
+    set_bound(&a, job->params);
+    return a;
+}
+
+// Statistics of u for a relative bound, in a pass of its own.
+static cudaError_t survey(comet_dtype dtype, Reach reach, CompressArgs *a, cudaStream_t stream) {
+    cudaError_t error = dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, *a, stream)
+                        : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, *a, stream)
+                                             : comet_eb_launch_survey_bf16(reach, *a, stream);
+    a->bound.stats = &a->workspace->own;
+    return error;
+}
+
+extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
+    if (!job->has_slot)
+        return forward_plain(job);
+    const comet_codec_params *p = job->codec.params;
+    comet_dtype dtype = job->codec.tensor->dtype;
+    Reach reach = shape_of(job->codec.tensor).reach;
+    NormForwardArgs a = {compress_args(&job->codec), tables_of(job->norm), job->y};
+    cudaStream_t stream = job->codec.stream;
+    if (p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
+        cudaError_t error = survey(dtype, reach, &a.codec, stream);
+        if (error != cudaSuccess)
+            return error;
+    }
+    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(reach, a, stream)
+           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(reach, a, stream)
+                                : comet_norm_launch_forward_bf16(reach, a, stream);
+}
+
+// ---- backward ----
+
+static u64 greatest_divisor(u64 a, u64 b) {
+    while (b) {
+        u64 rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+// As many blocks as run at once, as for the codec alone; where channels come last, such that a warp finds the same ones
+// in all of its tiles.
+static u64 blocks_of(const Shape &s, NormFrom from) {
+    u64 blocks = norm_grid_of(s.groups, norm_backward_blocks(from)).x,
+        least = (s.groups + MOST_ROUNDS - 1) / MOST_ROUNDS;
+    if (s.groups <= blocks || !reach_is_last(s.reach))
+        return blocks;
+    u64 channels = (u64)s.tiles.channels, period = channels / greatest_divisor(channels, 32 * GROUP_TILES);
+    blocks = blocks / period * period;
+    if (blocks < least || blocks == 0)
+        blocks = (least + period - 1) / period * period;
+    return blocks < s.groups ? blocks : s.groups;
+}
+
+// Partial sums: of blocks where channels come last.
+static u64 block_sums(const Shape &s, u64 blocks) {
+    return blocks * (s.channels < BLOCK_THREADS ? s.channels : (u64)BLOCK_THREADS);
+}
+
+// The most maps that a tile can touch: see norm_maps.
+static u64 maps_of_tile(const Shape &s) {
+    u64 row = (u64)s.tiles.row, span = s.reach == REACH_FLAT ? 1024 : 256 + 3 * row * ((row + 254) / row + 1);
+    u64 maps = (s.inner - 1 + span - 1) / s.inner + 1;
+    return maps < 2 ? 2 : maps;
+}
+
+static u64 tiles_of_map(const Shape &s) {
+    u64 row = (u64)s.tiles.row;
+    return s.reach == REACH_FLAT ? s.inner / 1024 + 2 : (s.inner / (4 * row) + 2) * row / 256 + 2;
+}
+
+static u64 partial_sums(const Shape &s) {
+    if (!reach_is_last(s.reach))
+        return (u64)s.tiles.tiles * maps_of_tile(s);
+    u64 a = block_sums(s, blocks_of(s, NORM_FROM_STREAM)), b = block_sums(s, blocks_of(s, NORM_FROM_X));
+    return a > b ? a : b;
+}
+
+extern "C" size_t comet_norm_workspace(const comet_tensor *tensor) {
+    Shape s = shape_of(tensor);
+    return CUDA_WORKSPACE_ZEROED + s.channels * sizeof(float4) + partial_sums(s) * sizeof(float2);
+}
+
+static NormSums sums_of(const norm_backward_job *job, const Shape &s, u64 blocks) {
+    NormSums n = {};
+    n.coefficients = (float4 *)(job->codec.workspace + CUDA_WORKSPACE_ZEROED);
+    n.partial = (float2 *)(n.coefficients + s.channels);
+    n.dgamma = job->dgamma;
+    n.dbeta = job->dbeta;
+    n.channels = s.channels;
+    n.count = (double)comet_tensor_count(job->codec.tensor) / (double)s.channels;
+    if (reach_is_last(s.reach)) {
+        n.entries = block_sums(s, blocks);
+    } else {
+        n.slots = (u32)maps_of_tile(s);
+        n.a_map = (u32)tiles_of_map(s);
+        n.samples = (u64)comet_tensor_count(job->codec.tensor) / (s.channels * s.inner);
+    }
+    return n;
+}
+
+static DecompressArgs decompress_args(const cuda_decompress_job *job, const Shape &s) {
+    DecompressArgs a = {};
+    a.geometry = device_geometry(&s.tiles);
+    a.groups = s.groups;
+    a.channel_map = map_of(s);
+    a.status = job->status;
+    a.dtype = COMET_F32;
+    if (!job->params)
+        return a;
+    eb_set_slot(&a, job->slot);
+    a.grid = grid_of(job->params->grid);
+    a.flags = job->fields.flags;
+    a.header = job->header;
+    return a;
+}
+
+static norm_launch_backward *launcher_of(comet_dtype dtype, NormFrom from) {
+    if (from == NORM_FROM_STREAM)
+        return dtype == COMET_F32   ? comet_norm_launch_stream_f32
+               : dtype == COMET_F16 ? comet_norm_launch_stream_f16
+                                    : comet_norm_launch_stream_bf16;
+    return dtype == COMET_F32   ? comet_norm_launch_x_f32
+           : dtype == COMET_F16 ? comet_norm_launch_x_f16
+                                : comet_norm_launch_x_bf16;
+}
+
+extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
+    Shape s = shape_of(job->codec.tensor);
+    NormFrom from = job->x ? NORM_FROM_X : NORM_FROM_STREAM;
+    dim3 blocks((unsigned)blocks_of(s, from));
+    NormBackwardArgs a = {};
+    if (s.channels == 0)
+        return cudaSuccess;
+    a.codec = decompress_args(&job->codec, s);
+    a.tables = tables_of(job->norm);
+    a.x = job->x;
+    a.dy = job->dy;
+    a.dx = job->codec.tensor->data;
+    a.sums = sums_of(job, s, blocks.x);
+    norm_launch_backward *run = launcher_of(job->codec.tensor->dtype, from);
+    cudaStream_t stream = job->codec.stream;
+    cudaError_t error = s.groups ? run(s.reach, NORM_SUMS, a, blocks, stream) : cudaSuccess;
+    if (error == cudaSuccess)
+        error = comet_norm_launch_totals(reach_is_last(s.reach), a, stream);
+    if (error == cudaSuccess && s.groups)
+        error = run(s.reach, NORM_DX, a, blocks, stream);
+    return error;
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of batch normalisation by dtype: files of their own, so that they compile side by side.
+#ifndef COMET_CODEC_CUDA_NORM_LAUNCH_H
+#define COMET_CODEC_CUDA_NORM_LAUNCH_H
+
+#include "codec/cuda/eb/eb_launch.h"
+#include "codec/cuda/norm/norm_args.cuh"
+
+extern "C" { // names that start with comet_
+
+cudaError_t comet_norm_launch_prepare(const NormPrepareArgs &args, cudaStream_t stream);
+
+// Forward, without a stream and with one.
+cudaError_t comet_norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args, cudaStream_t stream);
+cudaError_t comet_norm_launch_forward_f32(Reach reach, const NormForwardArgs &args, cudaStream_t stream);
+cudaError_t comet_norm_launch_forward_f16(Reach reach, const NormForwardArgs &args, cudaStream_t stream);
+cudaError_t comet_norm_launch_forward_bf16(Reach reach, const NormForwardArgs &args, cudaStream_t stream);
+
+// Backward, from the stream or from x.
+typedef cudaError_t norm_launch_backward(Reach reach, NormPass pass, const NormBackwardArgs &args, dim3 blocks,
+                                         cudaStream_t stream);
+norm_launch_backward comet_norm_launch_stream_f32, comet_norm_launch_stream_f16, comet_norm_launch_stream_bf16;
+norm_launch_backward comet_norm_launch_x_f32, comet_norm_launch_x_f16, comet_norm_launch_x_bf16;
+
+// Between the two passes: partial sums to dgamma, dbeta and the coefficients of dx. `is_last`: channels are the last
+// extent.
+cudaError_t comet_norm_launch_totals(bool is_last, const NormBackwardArgs &args, cudaStream_t stream);
+}
+
+// As many blocks as the current device runs at once, `each` on a multiprocessor.
+static inline u64 norm_resident_blocks(int each) {
+    int device = 0, multiprocessors = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+        multiprocessors = 1; // the launch will say what is wrong
+    return (u64)multiprocessors * (u64)each;
+}
+
+// The blocks of a backward pass: as many as run at once, more where a block would have more than MOST_ROUNDS groups.
+static inline dim3 norm_grid_of(u64 groups, int each) {
+    u64 resident = norm_resident_blocks(each), least = (groups + MOST_ROUNDS - 1) / MOST_ROUNDS;
+    u64 blocks = resident > least ? resident : least;
+    return eb_blocks(groups < blocks ? groups : blocks);
+}
+
+#endif

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of a batch normalisation without a stream: as fast as memory goes. And the tables that every pass
+// reads.
+#include "codec/cuda/norm/norm_launch.h"
+#include "codec/cuda/values.cuh"
+
+enum { NORM_PLAIN_THREADS = 256, NORM_PLAIN_UNROLL = 4 };
+
+// One channel for many values: w = u with the sign of gamma, so that a channel is on above its threshold; the roundings
+// stay.
+struct NormPlain {
+    float scale, shift, gamma, beta, threshold;
+
+    __device__ __forceinline__ void take(const NormChannel &n) {
+        float sign = n.gamma < 0.0f ? -1.0f : 1.0f;
+        scale = __fmul_rn(sign, n.scale), shift = __fmul_rn(sign, n.shift);
+        gamma = fabsf(n.gamma), beta = n.beta;
+        threshold = __fmul_rn(sign, n.threshold);
+    }
+    __device__ __forceinline__ float operator()(float x, float floor) const {
+        float w = __fmaf_rn(scale, x, shift), y = norm_clamp(__fmaf_rn(gamma, w, beta), floor);
+        return w <= threshold ? 0.0f : y;
+    }
+};
+
+// y of a vector; channel(i) gives the NormPlain of value i.
+template <comet_dtype D, class Channel>
+__device__ __forceinline__ uint4 norm_vector(uint4 x, float floor, Channel channel) {
+    u32 from[4] = {x.x, x.y, x.z, x.w}, to[4];
+#pragma unroll
+    for (int i = 0; i < vector_values<D>; i++)
+        put_pattern<D>(to, i, pattern_for<D>(channel(i)(float_of<D>(pattern_in<D>(from, i)), floor)));
+    return make_uint4(to[0], to[1], to[2], to[3]);
+}
+
+// Channels last, a multiple of a vector: a thread's channels stay the same while it goes down the positions.
+template <int DTYPE>
+__global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_striped_kernel(const __grid_constant__ NormPlainArgs args) {
+    constexpr comet_dtype D = (comet_dtype)DTYPE;
+    const u32 down = threadIdx.x / args.a_row, across = threadIdx.x - down * args.a_row;
+    const u32 column = blockIdx.y * args.a_row + across;
+    if (down >= args.a_step || column >= args.length)
+        return;
+    NormPlain channels[vector_values<D>];
+#pragma unroll
+    for (int i = 0; i < vector_values<D>; i++)
+        channels[i].take(norm_channel(args.tables, vector_values<D> * column + i));
+    auto channel = [&](int i) { return channels[i]; };
+    const u64 first = (u64)blockIdx.x * args.a_walk, end = min(first + args.a_walk, args.rows);
+    const u64 step = (u64)args.a_step * args.length;
+    u64 row = first + down;
+    const uint4 *x = (const uint4 *)args.x + row * args.length + column;
+    uint4 *y = (uint4 *)args.y + row * args.length + column;
+    for (; row < end;
+         row += NORM_PLAIN_UNROLL * args.a_step, x += NORM_PLAIN_UNROLL * step, y += NORM_PLAIN_UNROLL * step) {
+        uint4 v[NORM_PLAIN_UNROLL];
+#pragma unroll
+        for (int i = 0; i < NORM_PLAIN_UNROLL; i++)
+            if (row + i * args.a_step < end)
+                v[i] = __ldcs(x + i * step);
+#pragma unroll
+        for (int i = 0; i < NORM_PLAIN_UNROLL; i++)
+            if (row + i * args.a_step < end)
+                __stcs(y + i * step, norm_vector<D>(v[i], args.tables.floor, channel));
+    }
+}
+
+// Which channel a value has, counted from a block's first.
+struct NormPlace {
+    const ChannelMap &map;
+    u32 rest, first;
+
+    __device__ __forceinline__ NormPlace(const ChannelMap &m, u64 start) : map(m) {
+        rest = first = 0;
+        if (map.channels == 1)
+            return;
+        u64 run = map.by_inner.divisor > 1 ? map.long_by_inner(start, &rest) : start;
+        map.long_by_channels(run, &first);
+    }
+    // Runs of one channel up to there. Where maps are not near, one is far longer than a block.
+    __device__ __forceinline__ u32 run(u32 offset) const {
+        return map.is_near ? map.by_inner(rest + offset) : rest + offset >= map.by_inner.divisor;
+    }
+    __device__ __forceinline__ u32 channel(u32 runs) const {
+        if (map.channels == 1)
+            return 0;
+        u64 sum = (u64)first + runs;
+        return map.is_near ? (u32)sum - map.by_channels((u32)sum) * map.channels
+                           : (u32)(sum >= map.channels ? sum - map.channels : sum);
+    }
+};
+
+// Any layout: values one after the other.
+template <int DTYPE>
+__global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_linear_kernel(const __grid_constant__ NormPlainArgs args) {
+    constexpr comet_dtype D = (comet_dtype)DTYPE;
+    constexpr u32 VALUES = vector_values<D>, A_BLOCK = NORM_PLAIN_THREADS * NORM_PLAIN_UNROLL * VALUES;
+    const u64 start = (u64)blockIdx.x * A_BLOCK;
+    const NormPlace place(args.map, start);
+    const float floor = args.tables.floor;
+    uint4 v[NORM_PLAIN_UNROLL];
+#pragma unroll
+    for (u32 i = 0; i < NORM_PLAIN_UNROLL; i++) {
+        u32 at = VALUES * (i * NORM_PLAIN_THREADS + threadIdx.x);
+        if (start + at + VALUES <= args.count)
+            v[i] = __ldcs((const uint4 *)((const pattern_of<D> *)args.x + start + at));
+    }
+#pragma unroll
+    for (u32 i = 0; i < NORM_PLAIN_UNROLL; i++) {
+        u32 at = VALUES * (i * NORM_PLAIN_THREADS + threadIdx.x), run = place.run(at);
+        NormPlain n;
+        if (start + at + VALUES <= args.count) {
+            bool is_one = run == place.run(at + VALUES - 1) || args.map.channels == 1;
+            if (is_one)
+                n.take(norm_channel(args.tables, place.channel(run)));
+            __stcs((uint4 *)((pattern_of<D> *)args.y + start + at), norm_vector<D>(v[i], floor, [&](int e) {
+                       if (!is_one)
+                           n.take(norm_channel(args.tables, place.channel(place.run(at + e))));
+                       return n;
+                   }));
+        } else {
+            for (u32 e = 0; e < VALUES && start + at + e < args.count; e++) {
+                n.take(norm_channel(args.tables, place.channel(place.run(at + e))));
+                store_value<D>(args.y, start + at + e, n(load_value<D>(args.x, start + at + e), floor));
+            }
+        }
+    }
+}
+
+// A thread a channel.
+static __global__ void __launch_bounds__(NORM_PLAIN_THREADS)
+    norm_prepare_kernel(const __grid_constant__ NormPrepareArgs args) {
+    u32 c = blockIdx.x * NORM_PLAIN_THREADS + threadIdx.x;
+    if (c >= args.channels)
+        return;
+    float gamma = args.gamma[c], beta = args.beta[c], threshold = __fdiv_rn(-beta, gamma);
+    if (gamma == 0.0f)
+        threshold = beta <= 0.0f ? INFINITY : -INFINITY;
+    args.shift[c] = -__fmul_rn(args.mean[c], args.inverse_std[c]);
+    args.threshold[c] = args.relu ? threshold : __uint_as_float(0x7fc00000u);
+}
+
+// ---- launching ----
+
+// How threads lie on positions and vectors, and how far they go down.
+static void set_stripes(NormPlainArgs *a, u32 *columns) {
+    *columns = (a->length + NORM_PLAIN_THREADS - 1) / NORM_PLAIN_THREADS;
+    a->a_row = (a->length + *columns - 1) / *columns;
+    a->a_step = NORM_PLAIN_THREADS / a->a_row;
+    u64 steps = (a->rows + a->a_step - 1) / a->a_step * *columns, share = steps / norm_resident_blocks(16);
+    a->a_walk = a->a_step * (share < 1 ? 1 : share > 16 ? 16 : share);
+}
+
+static cudaError_t launch_striped(comet_dtype dtype, NormPlainArgs a, cudaStream_t stream) {
+    u32 columns;
+    set_stripes(&a, &columns);
+    dim3 blocks((unsigned)((a.rows + a.a_walk - 1) / a.a_walk), columns), threads((a.a_row * a.a_step + 31) / 32 * 32);
+    return with_dtype(dtype, [&](auto d) { return launch(norm_striped_kernel<d.value>, blocks, threads, stream, a); });
+}
+
+cudaError_t comet_norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args, cudaStream_t stream) {
+    if (args.length)
+        return launch_striped(dtype, args, stream);
+    u64 values = (u64)NORM_PLAIN_THREADS * NORM_PLAIN_UNROLL * (16 / comet_dtype_size(dtype));
+    dim3 blocks((unsigned)((args.count + values - 1) / values));
+    return with_dtype(
+        dtype, [&](auto d) { return launch(norm_linear_kernel<d.value>, blocks, NORM_PLAIN_THREADS, stream, args); });
+}
+
+cudaError_t comet_norm_launch_prepare(const NormPrepareArgs &args, cudaStream_t stream) {
+    dim3 blocks((args.channels + NORM_PLAIN_THREADS - 1) / NORM_PLAIN_THREADS);
+    return launch(norm_prepare_kernel, blocks, NORM_PLAIN_THREADS, stream, args);
+}

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* In the place of store/cuda where there is no CUDA compiler. */
+#include "store/device/arena_driver.h"
+
+const arena_driver *comet_arena_driver_cuda(void) {
+    return NULL;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * SGD and AdamW, with PyTorch's arithmetic. State is plain arrays of the caller's; an update allocates nothing, and its
+ * bits do not depend on the number of threads.
+ */
+#ifndef COMET_TRAIN_OPTIMISER_H
+#define COMET_TRAIN_OPTIMISER_H
+
+#include "comet/threads.h"
+#include "train/graph/graph.h"
+
+typedef enum comet_optimiser_kind { COMET_SGD, COMET_ADAMW } comet_optimiser_kind;
+
+enum { COMET_OPTIMISER_MOST_ARRAYS = 2 };
+
+typedef struct comet_optimiser {
+    comet_optimiser_kind kind;
+    double weight_decay;
+    int decay_weights_only; /* not biases and batch norms, which PyTorch decays unless told otherwise */
+    int nesterov;           /* SGD */
+    double momentum;        /* SGD; 0: none, and no state */
+    double beta1, beta2;    /* AdamW */
+    double epsilon;         /* AdamW */
+} comet_optimiser;
+
+/* What changes from step to step. */
+typedef struct comet_optimiser_step {
+    int64_t number; /* from 1 */
+    double learning_rate;
+    double momentum; /* SGD: in place of the optimiser's, which is not 0, if this is not (one-cycle); AdamW: beta1 */
+    double gradient_scale; /* gradients are multiplied by it: 1 / batches accumulated */
+} comet_optimiser_step;
+
+/* PyTorch's defaults, but for a momentum of 0.9. */
+comet_optimiser comet_optimiser_default(comet_optimiser_kind kind);
+
+/* COMET_ERROR_ARGUMENT, with a line, for rates and betas outside their range and Nesterov without momentum. */
+comet_status comet_optimiser_check(const comet_optimiser *optimiser, comet_message *message);
+
+/* Arrays of state: 0, 1 (momentum) or 2 (AdamW's first and second moments), and what they are called in files. */
+int comet_optimiser_arrays(const comet_optimiser *optimiser);
+const char *comet_optimiser_array_name(const comet_optimiser *optimiser, int array);
+
+/* Values of each array: those of all trained parameters, one behind the other. The state is `arrays` of them, zeroed at first. */
+int64_t comet_optimiser_count(const comet_parameter *parameters, int count);
+size_t comet_optimiser_bytes(const comet_optimiser *optimiser, const comet_parameter *parameters, int count);
+
+/*
+ * One update of all trained parameters of a graph (comet_graph_parameter(g, 0)) from their gradients, which stay as
+ * they are. `state`: comet_optimiser_bytes. `means`, of `count`, or NULL: of each parameter the mean of |momentum| (AdamW: of
+ * |first moment|; SGD without momentum: of |gradient|, scaled and decayed) after the update; 0 where it is not trained.
+ * Answers the first parameter of which a value or some state is not finite after it, which cannot be taken back; -1: all
+ * are.
+ */
+int comet_optimiser_update(const comet_optimiser *optimiser, const comet_optimiser_step *step,
+                           comet_parameter *parameters, int count, float *state, double *means, comet_threads *threads);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Errors put into training on purpose, to see what errors of that kind and size do to it. Rules, separated by commas:
+ *
+ *     LAYER:SIGMA[:uniform|normal][:gradient|activation]         layer1.*:0.1, conv1:0.3:uniform:activation
+ *
+ * A gradient's: of the layer's weights, before each update. An activation's: in what is saved of the layer's output, whenever it is loaded; only tensors in
+ * the store (eb:0 stores without loss). SIGMA is the deviation, in parts of the rms; zeros of an activation stay zero, and no value changes the side of
+ * its ReLU. Normal errors in gradients are the default. What is drawn depends on seed, step, layer and place alone.
+ */
+#ifndef COMET_TRAIN_INJECT_H
+#define COMET_TRAIN_INJECT_H
+
+#include "train/plan/plan.h"
+
+typedef struct comet_inject comet_inject;
+
+/* COMET_ERROR_ARGUMENT, with a line that says what would be right. */
+comet_status comet_inject_new(const char *rules, uint64_t seed, const comet_allocator *allocator, comet_inject **inject,
+                              comet_message *message);
+void comet_inject_free(comet_inject *inject);
+
+/* COMET_ERROR_ARGUMENT, with a line, for a rule that is about no layer, or about no tensor that the plan has in the store. */
+comet_status comet_inject_check(const comet_inject *inject, const comet_plan *plan, comet_message *message);
+
+/* Into the gradients of a graph, before update number `step`. */
+void comet_inject_gradients(const comet_inject *inject, comet_graph *graph, uint64_t step);
+
+typedef struct comet_inject_place {
+    const float *gamma, *beta; /* of a norm, whose ReLU switches at -beta / gamma; NULL: at 0, if there is one */
+    uint64_t step;
+    int64_t first, count; /* of the entry's values */
+} comet_inject_place;
+
+/* Into values of an entry that were just loaded: the same each time they are. */
+void comet_inject_values(const comet_inject *inject, const comet_plan_entry *entry, const comet_inject_place *place,
+                         float *values);
+
+/* 1: some rule is about the entry. */
+int comet_inject_concerns(const comet_inject *inject, const comet_plan_entry *entry);
+
+#endif

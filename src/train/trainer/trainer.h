@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A network being trained inside a memory budget: graph, plans, store, arena and optimiser in one. Bytes of images in, updates of weights
+ * out; where batches come from and what is done with the figures is the caller's (train/run/run.h).
+ */
+#ifndef COMET_TRAIN_TRAINER_H
+#define COMET_TRAIN_TRAINER_H
+
+#include "comet/control.h"
+#include "comet/store.h"
+#include "data/image/normalise.h"
+#include "train/backend/backend.h"
+#include "train/optimiser/optimiser.h"
+#include "train/plan/forms.h"
+#include "train/plan/plan.h"
+#include "train/trainer/metrics.h"
+
+typedef struct comet_trainer comet_trainer;
+
+typedef struct comet_trainer_options {
+    const char *model; /* train/models/model.h */
+    int classes, height, width, channels;
+    int batch;
+    const char *codec; /* train/plan/forms.h; NULL: none */
+    double error_rel;
+    const char *forms; /* overrides, or NULL */
+    /*
+     * Who sets the bounds of tensors that are stored by `eb` without a bound of their own (train/trainer/control_text.h); NULL: nobody, they are at
+     * error_rel. With one, an update that is not finite is skipped whole, up to so many in a row; without, it is
+     * COMET_ERROR_DIVERGED.
+     */
+    const char *control;
+    double calibration;                                                   /* of controllers that have one; 0: its own */
+    void (*control_log)(void *context, const comet_control_event *event); /* each decision; may be NULL */
+    void *control_context;
+    const char *inject; /* errors on purpose (train/step/inject.h), or NULL */
+    /*
+     * The most that weights, gradients, optimiser, activations and workspaces take together, with what the backend's library takes for itself
+     * and reserved_bytes for what the caller holds (data set, prefetch). 0: no limit. What does not fit is spilled (if there is a directory),
+     * then recomputed; what is stored by a codec may be held as it is where that needs less. If that is not enough, COMET_ERROR_CAPACITY with a
+     * line that says the least that would do.
+     */
+    size_t memory_bytes, reserved_bytes;
+    const char *spill_directory; /* NULL: none */
+    uint64_t spill_limit_bytes;  /* the most that its file may grow to; 0: no limit */
+    comet_optimiser optimiser;
+    int accumulate; /* batches for one update; 0 is 1 */
+    float smoothing;
+    uint64_t seed;                     /* first values, dropout */
+    unsigned threads;                  /* 0: one per core */
+    comet_normalisation normalisation; /* of the bytes given */
+} comet_trainer_options;
+
+comet_status comet_trainer_new(const comet_trainer_options *options, const comet_allocator *allocator,
+                               comet_trainer **trainer, comet_message *message);
+void comet_trainer_free(comet_trainer *trainer);
+
+typedef struct comet_trainer_result {
+    double loss; /* mean of the batch */
+    int top1, top5;
+    int updated;              /* 1: this batch completed an update */
+    int skipped;              /* 1: it would have, but the update was not finite: all is as it was before */
+    uint64_t saved_raw_bytes; /* of this step: what was saved, as it is and as it was held, kept tensors included */
+    uint64_t saved_stored_bytes;
+    uint64_t spilled_bytes; /* of these, in the file */
+    double mean_momentum;   /* over all weights; 0 if there was no update */
+} comet_trainer_result;
+
+/*
+ * One batch of options.batch images, NHWC: forward, backward; then, if it is the last of `accumulate`, an update. The first layer's input is not
+ * kept but made from `pixels` again. After an error nothing has changed: COMET_ERROR_CAPACITY: the budget is too small after all, as sizes
+ * were estimates; COMET_ERROR_DISK_FULL: the spill file. COMET_ERROR_DIVERGED: loss, gradients or running statistics of
+ * the update are not finite; all is as it was before its first batch. Or they were, and what the update made of weights
+ * or optimiser state is not: then these are lost (neither checkpoints nor weight files take them).
+ */
+comet_status comet_trainer_train(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels,
+                                 double learning_rate, double momentum, comet_trainer_result *result,
+                                 comet_message *message);
+
+/* The first `count` of a batch (at most options.batch): added to `accuracy` and `loss`. */
+comet_status comet_trainer_evaluate(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels, int count,
+                                    comet_accuracy *accuracy, comet_mean *loss, comet_message *message);
+
+/* ---- what it is made of: for checkpoints, weights, tables ---- */
+
+comet_graph *comet_trainer_graph(comet_trainer *trainer);
+const comet_plan *comet_trainer_plan(const comet_trainer *trainer);
+comet_store *comet_trainer_store(comet_trainer *trainer); /* plan and store: until the next batch, or estimates */
+float *comet_trainer_optimiser_state(comet_trainer *trainer);
+int64_t *comet_trainer_updates(comet_trainer *trainer); /* done so far: set it when resuming */
+int64_t *comet_trainer_batches(comet_trainer *trainer); /* trained so far: set it when resuming */
+
+/* What a resumed run must know of sizes: bytes of no more than comet_trainer_estimates_bytes, for a checkpoint. */
+size_t comet_trainer_estimates_bytes(const comet_trainer *trainer);
+void comet_trainer_get_estimates(const comet_trainer *trainer, void *bytes);
+comet_status comet_trainer_set_estimates(comet_trainer *trainer, const void *data, size_t bytes,
+                                         comet_message *message);
+
+/* What the controller remembers, for a checkpoint: 0 bytes if there is none. */
+size_t comet_trainer_control_bytes(const comet_trainer *trainer);
+comet_status comet_trainer_get_control(const comet_trainer *trainer, void *data, size_t bytes, comet_message *message);
+comet_status comet_trainer_set_control(comet_trainer *trainer, const void *data, size_t bytes, comet_message *message);
+
+/* What a use of a controlled tensor is for ("conv_weights", ...); "" for one that there is not. */
+const char *comet_trainer_use_name(const comet_trainer *trainer, int32_t tensor, int32_t use);
+
+/* NULL if there is none. */
+const comet_control *comet_trainer_control(const comet_trainer *trainer);
+
+typedef struct comet_trainer_bytes {
+    size_t static_bytes; /* weights, gradients, optimiser */
+    size_t arena_bytes;  /* buffers of a step or of evaluation, whichever needs more */
+    size_t
+        planned_peak_bytes; /* static + arena + streams, with the reserve for sizes that are estimates; the most so far */
+    size_t library_bytes;   /* what the backend's library takes for itself, beside that; a budget counts it */
+    size_t allocated_peak_bytes;                /* what was held at the worst moment so far */
+    size_t saved_raw_bytes, saved_stored_bytes; /* planned, of a step */
+} comet_trainer_bytes;
+
+comet_trainer_bytes comet_trainer_get_bytes(const comet_trainer *trainer);
+
+/* What the arena and the store hold, at each of the 2 n + 1 times of a step (train/plan/plan.h), as planned: for a picture. */
+int comet_trainer_times(const comet_trainer *trainer);
+size_t comet_trainer_bytes_at(const comet_trainer *trainer, int time);
+
+/* ---- without training ---- */
+
+typedef struct comet_fit {
+    comet_trainer_bytes bytes;
+    size_t least_bytes; /* the smallest budget that would do for this batch, all ways of saving memory used */
+} comet_fit;
+
+/*
+ * What options would take, without weights or any large memory. `plan` (NULL: not wanted) is the caller's to free, with the graph in *graph and
+ * the backend in *backend. COMET_ERROR_CAPACITY, and least_bytes set, if it does not fit the budget.
+ */
+comet_status comet_trainer_fit(const comet_trainer_options *options, const comet_allocator *allocator, comet_fit *fit,
+                               comet_plan **plan, comet_graph **graph, comet_backend **backend, comet_message *message);
+
+/*
+ * Whether there is a plan within options->memory_bytes, and what it takes (NULL: not wanted); if not, the message says the least that would do.
+ * Quicker than comet_trainer_fit, which looks for the least in any case.
+ */
+comet_status comet_trainer_fits(const comet_trainer_options *options, const comet_allocator *allocator, int *fits,
+                                comet_trainer_bytes *bytes, comet_message *message);
+
+/* Whether a batch of so many images fits. Called with growing and shrinking ones; if one fits, so do all smaller ones. */
+typedef struct comet_batch_question {
+    comet_status (*fits)(void *context, int batch, int *fits, comet_message *message);
+    void *context;
+} comet_batch_question;
+
+/* The largest batch up to `most` that fits; 0: none does. */
+comet_status comet_largest_batch(const comet_batch_question *ask, int most, int *batch, comet_message *message);
+
+/* The largest batch up to `most` that fits options->memory_bytes; 0: none does, and the message says the least that would do. */
+comet_status comet_trainer_largest_batch(const comet_trainer_options *options, int most,
+                                         const comet_allocator *allocator, int *batch, comet_message *message);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether an update may be made: loss, gradients and running statistics must be finite. One that may not is taken back
+ * whole. A controller then skips it, up to a point; without one, or past that point, training has diverged.
+ */
+#include <math.h>
+
+#include "base/memory.h"
+#include "train/backend/cpu/statistics.h"
+#include "train/trainer/trainer_impl.h"
+
+comet_status comet_trainer_judge_new(comet_trainer *t, comet_message *message) {
+    t->running_bytes = comet_graph_running_bytes(t->parts.graph);
+    t->running = comet_memory_take(t->allocator, t->running_bytes);
+    return t->running ? COMET_OK : comet_message_memory(message);
+}
+
+void comet_trainer_judge_free(comet_trainer *t) {
+    comet_memory_give(t->allocator, t->running, t->running_bytes);
+}
+
+void comet_trainer_judge_begin(comet_trainer *t) {
+    comet_graph_copy_running(t->parts.graph, t->running, 0);
+    t->loss = (comet_mean){0};
+    t->flaw.text[0] = '\0';
+}
+
+void comet_trainer_judge_batch(comet_trainer *t, double loss, const comet_message *flaw) {
+    comet_mean_add(&t->loss, loss, 1);
+    if (flaw && !t->flaw.text[0])
+        t->flaw = *flaw;
+}
+
+/* The first that is found; an empty text: there is none. */
+static void find_flaw(comet_trainer *t, double loss, comet_message *flaw) {
+    comet_graph *g = t->parts.graph;
+    *flaw = t->flaw;
+    if (!flaw->text[0] && !isfinite(loss))
+        comet_message_set(flaw, COMET_OK, "the loss is not finite");
+    for (int i = 0; i < comet_graph_parameters(g) && !flaw->text[0]; i++) {
+        const comet_parameter *p = comet_graph_parameter(g, i);
+        const int is_trained = p->kind < COMET_RUNNING_MEAN;
+        if (!comet_statistics_finite(t->parts.backend->threads, is_trained ? p->gradient : p->value, p->count))
+            comet_message_set(flaw, COMET_OK, "%s%s is not finite", is_trained ? "the gradient of " : "", p->name);
+    }
+}
+
+int64_t comet_trainer_iteration(const comet_trainer *t, int64_t batches) {
+    return batches / t->options.accumulate;
+}
+
+static int64_t step_of(const comet_trainer *t) {
+    return comet_trainer_iteration(t, t->batches - 1) + 1;
+}
+
+/* Without a controller the first is the last. */
+static comet_status stop(const comet_trainer *t, const comet_message *flaw, comet_message *message) {
+    const int64_t step = step_of(t), skips = t->control ? t->parts.control_options.most_skips : 1;
+    if (skips == 1)
+        return comet_message_set(message, COMET_ERROR_DIVERGED, "training has diverged since step %lld: %.240s",
+                                 (long long)step, flaw->text);
+    return comet_message_set(message, COMET_ERROR_DIVERGED,
+                             "training has diverged since step %lld: %lld steps in a row were not finite and were "
+                             "skipped; of the last one, %.240s",
+                             (long long)(step > skips ? step - skips + 1 : 1), (long long)skips, flaw->text);
+}
+
+comet_status comet_trainer_judge(comet_trainer *t, int *go_on, comet_message *message) {
+    const double loss = comet_mean_value(&t->loss);
+    comet_message flaw;
+    find_flaw(t, loss, &flaw);
+    comet_control_action action = flaw.text[0] ? COMET_CONTROL_STOP : COMET_CONTROL_GO_ON;
+    if (t->control)
+        action = comet_control_step(t->control, step_of(t) - 1, loss, !flaw.text[0]);
+    *go_on = action == COMET_CONTROL_GO_ON;
+    if (!*go_on)
+        comet_graph_copy_running(t->parts.graph, t->running, 1);
+    return action == COMET_CONTROL_STOP ? stop(t, &flaw, message) : COMET_OK;
+}
+
+comet_status comet_trainer_ruined(comet_trainer *t, int parameter, comet_message *message) {
+    return comet_message_set(
+        message, COMET_ERROR_DIVERGED,
+        "training has diverged since step %lld: after its update %s, or the optimiser's state of it, "
+        "is not finite",
+        (long long)step_of(t), comet_graph_parameter(t->parts.graph, parameter)->name);
+}

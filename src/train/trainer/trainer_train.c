@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches through a trainer: training and evaluation. */
+#include <math.h>
+
+#include "train/trainer/trainer_impl.h"
+
+/* Over all weights. */
+static double mean_momentum(comet_trainer *t) {
+    comet_graph *g = t->parts.graph;
+    double sum = 0, count = 0;
+    for (int i = 0; i < comet_graph_parameters(g); i++) {
+        const comet_parameter *p = comet_graph_parameter(g, i);
+        if (p->kind >= COMET_RUNNING_MEAN)
+            continue;
+        sum += t->means[i] * (double)p->count;
+        count += (double)p->count;
+    }
+    return count > 0 ? sum / count : 0;
+}
+
+static comet_status update(comet_trainer *t, double learning_rate, double momentum, comet_trainer_result *result,
+                           comet_message *message) {
+    comet_graph *g = t->parts.graph;
+    const comet_optimiser_step step = {
+        .number = t->updates + 1, .learning_rate = learning_rate, .momentum = momentum, .gradient_scale = 1};
+    const int broken = comet_optimiser_update(&t->options.optimiser, &step, comet_graph_parameter(g, 0),
+                                              comet_graph_parameters(g), t->state, t->means, t->parts.backend->threads);
+    t->updates++;
+    result->updated = 1;
+    result->mean_momentum = mean_momentum(t);
+    return broken < 0 ? COMET_OK : comet_trainer_ruined(t, broken, message);
+}
+
+/* What is held outside the store, as planned, and what the store had of this step. */
+static void count_saved(const comet_trainer *t, const comet_step_result *step, comet_trainer_result *result) {
+    const comet_plan *plan = t->parts.plan;
+    result->saved_stored_bytes = step->stored_bytes;
+    result->spilled_bytes = step->spilled_bytes;
+    for (int i = 0; i < comet_plan_entries(plan); i++) {
+        const comet_plan_entry *e = comet_plan_get_entry(plan, i);
+        result->saved_raw_bytes += e->raw_bytes;
+        if (!comet_plan_in_store(e))
+            result->saved_stored_bytes += e->stored_bytes;
+    }
+}
+
+static comet_status end_update(comet_trainer *t, double learning_rate, double momentum, comet_trainer_result *result,
+                               comet_message *message) {
+    int go_on = 1;
+    comet_status status = comet_trainer_judge(t, &go_on, message);
+    result->skipped = !go_on;
+    if (status != COMET_OK || !go_on)
+        return status;
+    if (t->inject)
+        comet_inject_gradients(t->inject, t->parts.graph, (uint64_t)t->batches);
+    status = update(t, learning_rate, momentum, result, message);
+    return t->control && status == COMET_OK ? comet_trainer_control_observe(t, momentum, message) : status;
+}
+
+/* A step for which there is no room is run again under another plan, as long as there is one. */
+static comet_status run(comet_trainer *t, const comet_step_options *options, comet_step_result *step,
+                        comet_message *message) {
+    if (!t->step) /* after a failure to take memory for another plan */
+        return comet_message_memory(message);
+    for (;;) {
+        if (t->control)
+            comet_trainer_control_bounds(t);
+        comet_status status = comet_step_run(t->step, options, step, message);
+        if (status == COMET_ERROR_DISK_FULL)
+            return comet_message_set(message, status, "the disk of %s is full: spill to another directory, or less",
+                                     t->options.spill_directory);
+        if (status == COMET_ERROR_CAPACITY)
+            status = comet_trainer_replan(t, step->refused_entry, message);
+        else
+            return status;
+        if (status != COMET_OK)
+            return status;
+    }
+}
+
+comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, double learning_rate,
+                                 double momentum, comet_trainer_result *result, comet_message *message) {
+    const int accumulate = t->options.accumulate, place = (int)(t->batches % accumulate);
+    if (place == 0)
+        comet_trainer_judge_begin(t);
+    if (t->control && place == 0)
+        comet_trainer_control_begin(t);
+    const comet_step_options options = {.bytes = pixels,
+                                        .normalisation = &t->options.normalisation,
+                                        .labels = labels,
+                                        .smoothing = t->options.smoothing,
+                                        .inject = t->inject,
+                                        .collect = t->collects ? t->parts.collect : NULL,
+                                        .gradient_scale = 1 / (float)accumulate,
+                                        .accumulate = place > 0,
+                                        .seed = t->options.seed,
+                                        .step = (uint64_t)t->batches};
+    comet_step_result step = {.loss = NAN};
+    comet_message flaw = {""};
+    comet_status status = run(t, &options, &step, &flaw);
+    if (status != COMET_OK && status != COMET_ERROR_DIVERGED) /* the update as a whole is judged at its end */
+        return comet_message_set(message, status, "%s", flaw.text);
+    t->batches++;
+    comet_trainer_judge_batch(t, step.loss, status == COMET_OK ? NULL : &flaw);
+    if (t->control)
+        comet_trainer_control_batch(t);
+    comet_trainer_learn(&t->parts);
+    *result = (comet_trainer_result){.loss = step.loss, .top1 = step.top1, .top5 = step.top5};
+    count_saved(t, &step, result);
+    status = place == accumulate - 1 ? end_update(t, learning_rate, momentum, result, message) : COMET_OK;
+    if (status == COMET_ERROR_DIVERGED)
+        t->batches -= accumulate;
+    return status == COMET_OK ? comet_trainer_settle(t, message) : status;
+}
+
+comet_status comet_trainer_evaluate(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, int count,
+                                    comet_accuracy *accuracy, comet_mean *loss, comet_message *message) {
+    if (!t->evaluation)
+        return comet_message_memory(message);
+    if (count < 1 || count > t->options.batch)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "%d images do not fit a batch of %d", count,
+                                 t->options.batch);
+    const comet_step_options options = {.bytes = pixels,
+                                        .normalisation = &t->options.normalisation,
+                                        .labels = labels,
+                                        .count = count,
+                                        .smoothing = t->options.smoothing};
+    comet_step_result step;
+    comet_status status = comet_step_run(t->evaluation, &options, &step, message);
+    if (status != COMET_OK)
+        return status;
+    comet_accuracy_add(accuracy, comet_step_logits(t->evaluation), labels, count, t->options.classes);
+    comet_mean_add(loss, step.loss, count);
+    return COMET_OK;
+}

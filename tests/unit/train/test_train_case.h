@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A network ready to run, for the trainer's tests. */
+#ifndef TESTS_TRAIN_CASE_H
+#define TESTS_TRAIN_CASE_H
+
+#include "support/assert_ok.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/rng.h"
+#include "train/graph/graph_impl.h"
+#include "train/plan/plan_impl.h"
+#include "train/step/step.h"
+
+#define assert_done(call, message)                                                                                     \
+    do {                                                                                                               \
+        comet_status status_of_done = (call);                                                                          \
+        if (status_of_done != COMET_OK)                                                                                \
+            fail_msg("%s: %s: %s", #call, comet_status_string(status_of_done), (message).text);                        \
+    } while (0)
+
+#define assert_near(a, b, relative)                                                                                    \
+    do {                                                                                                               \
+        const double near_a = (a), near_b = (b);                                                                       \
+        if (!(fabs(near_a - near_b) <= (relative)*fabs(near_b)))                                                       \
+            fail_msg("%s is %.9g, %s is %.9g", #a, near_a, #b, near_b);                                                \
+    } while (0)
+
+typedef struct train_case {
+    comet_graph *graph;
+    comet_backend *backend;
+    comet_plan *plan;
+    comet_store *store;
+    comet_step *step;
+    int batch;
+    float *input;
+    int32_t *labels;
+    comet_message message;
+} train_case;
+
+/* Weights around 0.4 / sqrt(fan in), norm weights around 1 with either sign, so that both sides of a threshold occur. */
+static inline void fill_parameters(comet_graph *g, rng *r) {
+    for (int i = 0; i < g->parameter_count; i++) {
+        comet_parameter *p = &g->parameters[i];
+        for (int64_t k = 0; k < p->count; k++) {
+            if (p->kind == COMET_CONV_WEIGHT || p->kind == COMET_LINEAR_WEIGHT)
+                p->value[k] = (float)(rng_gauss(r) / (1 + 0.3 * p->fan_in));
+            else if (p->kind == COMET_NORM_WEIGHT)
+                p->value[k] = (float)((rng_below(r, 4) ? 1 : -1) * (0.5 + rng_unit(r)));
+            else if (p->kind == COMET_BIAS || p->kind == COMET_NORM_BIAS)
+                p->value[k] = (float)(0.3 * rng_gauss(r));
+        }
+    }
+}
+
+static inline void case_plan(train_case *c, const comet_plan_options *options) {
+    assert_done(comet_plan_new(c->graph, c->backend, options, NULL, &c->plan, &c->message), c->message);
+    assert_done(comet_step_new(c->plan, c->store, NULL, 0, NULL, &c->step, &c->message), c->message);
+}
+
+/* Takes the graph over. options NULL: training, everything kept. */
+static inline train_case case_new(comet_graph *g, int batch, unsigned threads, const comet_plan_options *options) {
+    train_case c = {.graph = g, .batch = batch};
+    comet_plan_options plain = {.batch = batch, .training = 1};
+    assert_done(comet_graph_check(g, &c.message), c.message);
+    assert_ok(comet_graph_allocate(g, 1));
+    assert_ok(comet_backend_onednn_new(threads, NULL, &c.backend));
+    comet_store_options store = COMET_STORE_OPTIONS_INIT;
+    store.threads = c.backend->threads;
+    store.spill_directory = "/tmp"; /* its file has no name */
+    assert_ok(comet_store_new(&store, &c.store));
+    rng r = rng_seed(7);
+    fill_parameters(g, &r);
+    const size_t count = (size_t)comet_shape_count(g->values[g->input].shape) * (size_t)batch;
+    c.input = malloc(count * sizeof *c.input);
+    c.labels = malloc((size_t)batch * sizeof *c.labels);
+    for (size_t i = 0; i < count; i++)
+        c.input[i] = (float)rng_gauss(&r);
+    for (int i = 0; i < batch; i++)
+        c.labels[i] = (int32_t)rng_below(&r, (uint64_t)g->values[g->output].shape.channels);
+    case_plan(&c, options ? options : &plain);
+    return c;
+}
+
+static inline void case_free(train_case *c) {
+    comet_step_free(c->step);
+    comet_plan_free(c->plan);
+    comet_store_free(c->store);
+    comet_backend_free(c->backend);
+    comet_graph_free(c->graph);
+    free(c->input);
+    free(c->labels);
+}
+
+static inline comet_step_result case_run(train_case *c, const comet_step_options *options) {
+    comet_step_result result;
+    comet_step_options o = options ? *options : (comet_step_options){.seed = 1, .step = 1};
+    o.labels = c->labels;
+    memcpy(comet_step_input(c->step), c->input,
+           (size_t)comet_shape_count(c->graph->values[c->graph->input].shape) * (size_t)c->batch * sizeof *c->input);
+    assert_done(comet_step_run(c->step, &o, &result, &c->message), c->message);
+    return result;
+}
+
+#endif

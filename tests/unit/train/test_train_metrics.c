@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Top-1 and top-5, means, and paired comparisons. */
+#include "support/assert_ok.h"
+
+#include <math.h>
+
+#include "train/trainer/metrics.h"
+
+static void near(double got, double expected, double slack) {
+    if (!(fabs(got - expected) <= slack))
+        fail_msg("%.12g, expected %.12g", got, expected);
+}
+
+static void test_accuracy(void **state) {
+    (void)state;
+    static const float logits[] = {
+        1,
+        2,
+        3,
+        4,
+        5,
+        6, /* label 5: first */
+        1,
+        2,
+        3,
+        4,
+        5,
+        6, /* label 1: fifth */
+        1,
+        2,
+        3,
+        4,
+        5,
+        6, /* label 0: sixth */
+        0,
+        0,
+        0,
+        0,
+        0,
+        0, /* label 0: ties go to the lower index */
+        0,
+        0,
+        0,
+        0,
+        0,
+        0, /* label 5: the last of the ties */
+        (float)NAN,
+        0,
+        0,
+        0,
+        9,
+        0, /* label 4, beside NaN */
+        -(float)INFINITY,
+        0,
+        0,
+        0,
+        9,
+        -1e30f /* label 4 */
+    };
+    static const int32_t labels[] = {5, 1, 0, 0, 5, 4, 4};
+    comet_accuracy a = {0};
+    near(comet_accuracy_top1(&a), 0.0, 0.0);
+    comet_accuracy_add(&a, logits, labels, 3, 6);
+    comet_accuracy_add(&a, logits + 18, labels + 3, 4, 6);
+    assert_int_equal(a.samples, 7);
+    assert_int_equal(a.top1, 3);
+    assert_int_equal(a.top5, 4);
+    near(comet_accuracy_top5(&a), 400.0 / 7.0, 1e-12);
+    a = (comet_accuracy){0};
+    comet_accuracy_add(&a, (const float[]){1, 2, 2, 1}, (const int32_t[]){1, 1}, 2, 2); /* fewer than five classes */
+    assert_int_equal(a.top1, 1);
+    assert_int_equal(a.top5, 2);
+}
+
+static void test_means(void **state) {
+    (void)state;
+    comet_mean m = {0};
+    comet_running_mean r = {.keep = 0.9};
+    near(comet_mean_value(&m), 0.0, 0.0);
+    near(comet_running_mean_value(&r), 0.0, 0.0);
+    comet_mean_add(&m, 2.0, 3.0);
+    comet_mean_add(&m, 5.0, 1.0);
+    near(comet_mean_value(&m), 2.75, 1e-15);
+    comet_running_mean_add(&r, 4.0);
+    near(comet_running_mean_value(&r), 4.0, 1e-12);
+    comet_running_mean_add(&r, 2.0);
+    near(comet_running_mean_value(&r), (0.36 + 0.2) / 0.19, 1e-12);
+}
+
+static void test_student(void **state) {
+    (void)state;
+    near(comet_student_t(4), 2.776445105, 1e-9);
+    near(comet_student_t(31), 2.039513446, 2e-6);
+    near(comet_student_t(60), 2.000297822, 2e-7);
+    near(comet_student_t(1000), 1.962339081, 1e-8);
+    for (int n = 2; n < 100; n++)
+        assert_true(comet_student_t(n) < comet_student_t(n - 1));
+}
+
+static void test_pairs(void **state) {
+    (void)state;
+    /* differences 1, 2, 3: mean 2, deviation 1 */
+    comet_paired p = comet_compare_pairs((const double[]){70, 71, 72}, (const double[]){71, 73, 75}, 3);
+    near(p.mean, 2.0, 1e-12);
+    near(p.deviation, 1.0, 1e-12);
+    near(p.half_width, 4.302652730 / sqrt(3.0), 1e-8);
+    p = comet_compare_pairs((const double[]){70, 80}, (const double[]){69.5, 79.5}, 2);
+    near(p.mean, -0.5, 1e-12);
+    near(p.half_width, 0.0, 1e-12);
+    p = comet_compare_pairs((const double[]){70}, (const double[]){72}, 1);
+    assert_true(p.mean == 2.0 && isinf(p.half_width));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_accuracy),
+        cmocka_unit_test(test_means),
+        cmocka_unit_test(test_student),
+        cmocka_unit_test(test_pairs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
