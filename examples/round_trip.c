@@ -52,7 +52,7 @@ int main(void) {
     exec.workspace = take(exec.workspace_bytes);
 
     size_t capacity;
-    check("bound", comet_codec_bound(&tensor, &params, &capacity));
+    check("bound", comet_codec_max_bytes(&tensor, &params, &capacity));
     void *stream = take(capacity);
     comet_codec_result result;
     check("compress", comet_codec_compress(&tensor, &params, &exec, stream, capacity, &result));

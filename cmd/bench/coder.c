@@ -79,7 +79,7 @@ static comet_status comet_capacity(coder *c, const comet_tensor *tensor, size_t 
         return COMET_ERROR_MEMORY;
     c->exec.workspace = c->workspace.data;
     c->exec.workspace_bytes = c->workspace.bytes;
-    return comet_codec_bound(tensor, &c->params, bytes);
+    return comet_codec_max_bytes(tensor, &c->params, bytes);
 }
 
 static comet_status comet_compress(coder *c, const comet_tensor *tensor, void *stream, size_t capacity, size_t *bytes) {

@@ -163,7 +163,7 @@ static int compress_blob(compressor *c, const blob *piece, size_t *bytes) {
         return FAILED;
     size_t capacity = 0;
     comet_codec_result result = {0};
-    comet_status status = comet_codec_bound(&a.tensor, &c->params, &capacity);
+    comet_status status = comet_codec_max_bytes(&a.tensor, &c->params, &capacity);
     int answer = DONE;
     if (status == COMET_OK && capacity > c->stream.bytes) {
         buffer_give(&c->stream);

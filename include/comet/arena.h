@@ -6,9 +6,9 @@
  *
  *     comet_arena_options options = COMET_ARENA_OPTIONS_INIT;
  *     options.limit_bytes = budget, options.stream = cuda_stream;
- *     comet_arena_create(&options, &arena);
+ *     comet_arena_new(&options, &arena);
  *
- *     comet_cuda_bound(&tensor, &params, &worst);                      // save
+ *     comet_cuda_max_bytes(&tensor, &params, &worst);                      // save
  *     comet_arena_open(arena, worst, 0, &entry, &slot);
  *     comet_cuda_compress(&tensor, &params, &exec, &slot, NULL);       // if it fails: comet_arena_release
  *     comet_arena_close(arena, entry);
@@ -34,7 +34,7 @@
  * replayed on the arena's stream, in the order in which they were captured, and one from each save to its release
  * before the next step begins.
  *
- * docs/arena.md says why no stream is ever overwritten. In a library built without CUDA comet_arena_create returns
+ * docs/arena.md says why no stream is ever overwritten. In a library built without CUDA comet_arena_new returns
  * COMET_ERROR_NO_DEVICE.
  */
 #ifndef COMET_ARENA_H
@@ -94,16 +94,16 @@ typedef struct comet_arena_stats {
  * stream is being captured. COMET_ERROR_MEMORY: of the host, or of the device. Where a device cannot map memory on
  * demand, and for a limit of less than a granule, the whole limit is allocated here.
  */
-COMET_API comet_status comet_arena_create(const comet_arena_options *options, comet_arena **arena);
+COMET_API comet_status comet_arena_new(const comet_arena_options *options, comet_arena **arena);
 
 /*
  * Waits for the CUDA stream, then gives everything back, entries that were not released too. NULL is allowed.
  * COMET_ERROR_UNSUPPORTED: the stream is being captured, nothing was done. After any other status the arena is gone.
  */
-COMET_API comet_status comet_arena_destroy(comet_arena *arena);
+COMET_API comet_status comet_arena_free(comet_arena *arena);
 
 /*
- * Makes room for a stream of at most `worst_bytes` (comet_cuda_bound) and says where it goes: `slot` is for one
+ * Makes room for a stream of at most `worst_bytes` (comet_cuda_max_bytes) and says where it goes: `slot` is for one
  * comet_cuda_compress on the arena's CUDA stream, the next thing that happens to this arena there.
  *
  * expected_bytes 0: the stream is certain to fit. If the sizes that the host does not know yet stand in the way it

@@ -5,7 +5,7 @@
  *     comet_codec_params params = COMET_CODEC_PARAMS_INIT;
  *     params.bound = 0.1;
  *     params.bound_kind = COMET_BOUND_RELATIVE;
- *     comet_codec_bound(&tensor, &params, &capacity);
+ *     comet_codec_max_bytes(&tensor, &params, &capacity);
  *     void *stream = malloc(capacity);
  *     comet_codec_compress(&tensor, &params, NULL, stream, capacity, &result);      // result.bytes were written
  *     comet_codec_decompress(stream, result.bytes, NULL, NULL, &tensor);
@@ -169,7 +169,8 @@ COMET_API comet_status comet_codec_from_name(const char *name, comet_codec *code
 COMET_API int comet_isa_supported(comet_isa isa);
 
 /* The most bytes that compressing `tensor` can take. Only shape, dtype and layout are read; EB: raw + 1 % + 1 KiB. */
-COMET_API comet_status comet_codec_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes);
+COMET_API comet_status comet_codec_max_bytes(const comet_tensor *tensor, const comet_codec_params *params,
+                                             size_t *bytes);
 
 /* The workspace that compressing `tensor` (or decompressing into it) needs with the threads of `exec` (may be NULL). */
 COMET_API comet_status comet_codec_workspace(const comet_tensor *tensor, const comet_codec_params *params,
@@ -177,7 +178,7 @@ COMET_API comet_status comet_codec_workspace(const comet_tensor *tensor, const c
 
 /*
  * Compresses `tensor` into `stream`. `exec` and `result` may be NULL.
- * COMET_ERROR_CAPACITY: `capacity` or the workspace is too small; with `capacity` from comet_codec_bound it never is.
+ * COMET_ERROR_CAPACITY: `capacity` or the workspace is too small; with `capacity` from comet_codec_max_bytes it never is.
  * On an error nothing useful is in `stream`.
  */
 COMET_API comet_status comet_codec_compress(const comet_tensor *tensor, const comet_codec_params *params,

@@ -3,7 +3,7 @@
  * Codecs on device memory (CUDA). The streams are those of comet/codec.h: what the GPU writes the CPU reads, and the
  * other way round.
  *
- *     comet_cuda_bound(&tensor, &params, &capacity);
+ *     comet_cuda_max_bytes(&tensor, &params, &capacity);
  *     comet_cuda_workspace(&tensor, &params, &workspace_bytes);
  *     ... cudaMalloc(stream memory, workspace, result) ...
  *     comet_cuda_workspace_init(workspace, workspace_bytes, cuda_stream);          // once
@@ -84,7 +84,8 @@ typedef struct comet_cuda_epilogue {
 COMET_API comet_status comet_cuda_check(int32_t device);
 
 /* The most bytes that compressing `tensor` can take in device memory. Only shape, dtype and layout are read. */
-COMET_API comet_status comet_cuda_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes);
+COMET_API comet_status comet_cuda_max_bytes(const comet_tensor *tensor, const comet_codec_params *params,
+                                            size_t *bytes);
 
 /* The workspace that compressing `tensor` or decompressing into it needs. May be 0. */
 COMET_API comet_status comet_cuda_workspace(const comet_tensor *tensor, const comet_codec_params *params,

@@ -79,8 +79,8 @@ COMET_API comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, con
                                                  size_t *bytes);
 
 /* The most bytes that the stream of such a tensor can take. */
-COMET_API comet_status comet_cuda_norm_bound(const comet_tensor *tensor, const comet_codec_params *params,
-                                             size_t *bytes);
+COMET_API comet_status comet_cuda_norm_max_bytes(const comet_tensor *tensor, const comet_codec_params *params,
+                                                 size_t *bytes);
 
 /*
  * Writes y and, unless `slot` is NULL, the stream of u; y is the same either way. `params` say the bound, as for

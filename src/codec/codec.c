@@ -36,7 +36,7 @@ static comet_status check_params(const comet_tensor *tensor, const comet_codec_p
     return codec->check ? codec->check(tensor, p) : COMET_OK;
 }
 
-comet_status comet_codec_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+comet_status comet_codec_max_bytes(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     comet_codec_params p;
     if (!bytes || !comet_call_params(&p, params))
         return COMET_ERROR_ARGUMENT;
@@ -44,7 +44,7 @@ comet_status comet_codec_bound(const comet_tensor *tensor, const comet_codec_par
     if (status == COMET_OK)
         status = check_params(tensor, &p);
     if (status == COMET_OK)
-        *bytes = STREAM_HEADER_BYTES + comet_codecs[p.codec]->body_bound(tensor, &p);
+        *bytes = STREAM_HEADER_BYTES + comet_codecs[p.codec]->body_max_bytes(tensor, &p);
     return status;
 }
 

@@ -38,7 +38,7 @@ typedef struct codec_vtable {
     /* Codec-specific checks of the parameters. NULL: none. */
     comet_status (*check)(const comet_tensor *tensor, const comet_codec_params *params);
     /* The most body bytes. Never fails. */
-    size_t (*body_bound)(const comet_tensor *tensor, const comet_codec_params *params);
+    size_t (*body_max_bytes)(const comet_tensor *tensor, const comet_codec_params *params);
     /* Bytes of workspace for compressing with `threads` threads. NULL: none. */
     size_t (*workspace)(const comet_tensor *tensor, const comet_codec_params *params, unsigned threads);
     /* The same for decompressing, never more than for compressing. NULL: none. */

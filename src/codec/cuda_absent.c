@@ -8,7 +8,7 @@ comet_status comet_cuda_check(int32_t device) {
     return COMET_ERROR_NO_DEVICE;
 }
 
-comet_status comet_cuda_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+comet_status comet_cuda_max_bytes(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     (void)tensor, (void)params, (void)bytes;
     return COMET_ERROR_NO_DEVICE;
 }
@@ -53,7 +53,7 @@ comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_c
     return COMET_ERROR_NO_DEVICE;
 }
 
-comet_status comet_cuda_norm_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+comet_status comet_cuda_norm_max_bytes(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     (void)tensor, (void)params, (void)bytes;
     return COMET_ERROR_NO_DEVICE;
 }

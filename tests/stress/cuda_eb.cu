@@ -605,7 +605,7 @@ void bench_new(Bench *b, u64 seed, u64 most_bytes) {
     b->most_bytes = most_bytes;
     MUST(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking));
     MUST(comet_tensor_init(&t, NULL, COMET_F32, flat.layout, flat.ndim, flat.shape));
-    MUST(comet_cuda_bound(&t, &p, &b->capacity));
+    MUST(comet_cuda_max_bytes(&t, &p, &b->capacity));
     b->capacity += 1 << 20; // other layouts have a few more groups
     MUST(comet_cuda_workspace(&t, &p, &b->workspace_bytes));
     b->workspace_bytes += 1 << 20;

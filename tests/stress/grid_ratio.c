@@ -88,7 +88,7 @@ static double measure(activation *a, double bound, int64_t *bad) {
     params.bound = bound;
     params.grid = &grid;
     comet_tensor_init(&tensor, a->values, COMET_F32, COMET_NCHW, 4, a->shape);
-    comet_codec_bound(&tensor, &params, &capacity);
+    comet_codec_max_bytes(&tensor, &params, &capacity);
     void *stream = malloc(capacity);
     float *decoded = malloc((size_t)a->count * sizeof(float));
     comet_status status = COMET_ERROR_MEMORY;

@@ -73,7 +73,7 @@ static int input_is_untouched(const trip *t) {
 static int size_is_allowed(const trip *t, size_t capacity, size_t bytes, failure *f) {
     size_t raw = trip_output_bytes(t);
     if (bytes > capacity)
-        return failure_set(f, "%zu bytes, more than comet_codec_bound's %zu", bytes, capacity);
+        return failure_set(f, "%zu bytes, more than comet_codec_max_bytes's %zu", bytes, capacity);
     if (capacity > raw + raw / 100 + 1024)
         return failure_set(f, "bound of %zu bytes for %zu raw bytes", capacity, raw);
     return 1;
@@ -83,9 +83,9 @@ int trip_compress(const trip *t, const comet_codec_exec *exec, trip_stream *s, f
     size_t capacity = 0;
     int guards_intact;
     *s = (trip_stream){.bytes = NULL};
-    comet_status status = comet_codec_bound(&t->input.view, &t->params, &capacity);
+    comet_status status = comet_codec_max_bytes(&t->input.view, &t->params, &capacity);
     if (status != COMET_OK)
-        return failure_set(f, "comet_codec_bound: %s", comet_status_string(status));
+        return failure_set(f, "comet_codec_max_bytes: %s", comet_status_string(status));
     status = compress_into(t, exec, capacity, s, &guards_intact);
     if (status != COMET_OK)
         return failure_set(f, "compress: %s", comet_status_string(status));

@@ -58,7 +58,7 @@ comet_codec_exec trip_exec(comet_isa isa, comet_threads *threads);
 /* Bytes of the decoded values. */
 size_t trip_output_bytes(const trip *t);
 
-/* Compresses into a buffer of comet_codec_bound's size between guard bytes; the input must stay as it was. */
+/* Compresses into a buffer of comet_codec_max_bytes's size between guard bytes; the input must stay as it was. */
 int trip_compress(const trip *t, const comet_codec_exec *exec, trip_stream *s, failure *f);
 
 /* Decompresses into a fresh tensor of the given strides; *patterns is its content in logical order, to be freed. */

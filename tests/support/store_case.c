@@ -43,7 +43,7 @@ static void expect(store_case *c) {
     comet_codec_result result;
     comet_tensor out = c->tensor;
     out.data = c->expected;
-    if (comet_codec_bound(&c->tensor, &c->codec, &capacity) != COMET_OK)
+    if (comet_codec_max_bytes(&c->tensor, &c->codec, &capacity) != COMET_OK)
         abort();
     void *stream = need(malloc(capacity));
     if (comet_codec_compress(&c->tensor, &c->codec, NULL, stream, capacity, &result) != COMET_OK ||

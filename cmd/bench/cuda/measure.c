@@ -129,7 +129,7 @@ static int set_up(cuda_codec_bed *c) {
     cuda_bed *bed = c->bed;
     gpu *g = bed->gpu;
     size_t workspace = 0;
-    TRY_COMET(g, comet_cuda_bound(&bed->tensor, &c->params, &c->capacity));
+    TRY_COMET(g, comet_cuda_max_bytes(&bed->tensor, &c->params, &c->capacity));
     TRY_COMET(g, comet_cuda_workspace(&bed->tensor, &c->params, &workspace));
     c->stride = round_up(c->capacity);
     TRY(gpu_reserve(g, &g->streams, c->stride * (size_t)bed->buffers));

@@ -174,7 +174,7 @@ static int set_up(norm_bed *b) {
     gpu *g = &b->gpu;
     cuda_codec_bed *c = &b->codec;
     size_t workspace = 0, count = (size_t)b->bed.buffers;
-    TRY_COMET(g, comet_cuda_norm_bound(&b->bed.tensor, &c->params, &c->capacity));
+    TRY_COMET(g, comet_cuda_norm_max_bytes(&b->bed.tensor, &c->params, &c->capacity));
     TRY_COMET(g, comet_cuda_norm_workspace(&b->bed.tensor, &c->params, &workspace));
     c->stride = (c->capacity + 255) / 256 * 256;
     TRY(gpu_reserve(g, &g->streams, c->stride * count));

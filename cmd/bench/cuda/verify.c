@@ -79,7 +79,7 @@ static int compare_with_cpu(cuda_codec_bed *c, const comet_cuda_result *made, cu
     size_t capacity;
     exec.threads = bed->plan->threads;
     TRY(repeat_input(bed, &tensor));
-    TRY_COMET(bed->gpu, comet_codec_bound(&tensor, &c->params, &capacity));
+    TRY_COMET(bed->gpu, comet_codec_max_bytes(&tensor, &c->params, &capacity));
     TRY(reserve(bed->gpu, &bed->cpu_stream, capacity));
     TRY_COMET(bed->gpu, comet_codec_compress(&tensor, &c->params, &exec, bed->cpu_stream.data, capacity, &cpu));
     result->stream_as_cpu =

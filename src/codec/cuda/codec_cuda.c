@@ -125,11 +125,11 @@ static comet_status take_query(const comet_tensor *tensor, const comet_codec_par
     return status == COMET_OK ? check_params(tensor, p) : status;
 }
 
-comet_status comet_cuda_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+comet_status comet_cuda_max_bytes(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     comet_codec_params p;
     comet_status status = take_query(tensor, params, bytes, &p);
     if (status == COMET_OK)
-        *bytes = STREAM_HEADER_BYTES + device_codecs[p.codec]->body_bound(tensor, &p);
+        *bytes = STREAM_HEADER_BYTES + device_codecs[p.codec]->body_max_bytes(tensor, &p);
     return status;
 }
 

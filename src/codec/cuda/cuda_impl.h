@@ -60,7 +60,7 @@ typedef struct cuda_codec_vtable {
     /* Fills the codec's own header fields (dtype, flags, parameter, wide_parameter, row); NULL: none. */
     void (*describe)(const comet_tensor *tensor, const comet_codec_params *params, stream_header *header);
     /* The most body bytes. */
-    size_t (*body_bound)(const comet_tensor *tensor, const comet_codec_params *params);
+    size_t (*body_max_bytes)(const comet_tensor *tensor, const comet_codec_params *params);
     /* Bytes of workspace, of which the first CUDA_WORKSPACE_ZEROED stay zero between calls. NULL: none. */
     size_t (*workspace)(const comet_tensor *tensor, const comet_codec_params *params);
     cudaError_t (*compress)(const cuda_compress_job *job);

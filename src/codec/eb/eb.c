@@ -34,7 +34,7 @@ static comet_status check(const comet_tensor *tensor, const comet_codec_params *
 }
 
 /* No tile is larger than its values raw, and an empty tensor has none. */
-static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *p) {
+static size_t body_max_bytes(const comet_tensor *tensor, const comet_codec_params *p) {
     tile_geometry g = comet_geometry_of(tensor->layout, tensor->ndim, tensor->shape);
     size_t value_bytes = p->codec == COMET_CODEC_EB && p->grid ? sizeof(float) : comet_dtype_size(tensor->dtype);
     return comet_table_bytes(g.tiles) + (size_t)comet_tensor_count(tensor) * value_bytes;
@@ -47,7 +47,7 @@ static size_t decompress_workspace(const comet_tensor *tensor, const comet_codec
 
 const codec_vtable comet_codec_eb = {.name = "eb",
                                      .check = check,
-                                     .body_bound = body_bound,
+                                     .body_max_bytes = body_max_bytes,
                                      .workspace = comet_eb_workspace,
                                      .decompress_workspace = decompress_workspace,
                                      .compress = comet_eb_compress,
@@ -63,7 +63,7 @@ static size_t zvc_workspace(const comet_tensor *tensor, const comet_codec_params
 
 const codec_vtable comet_codec_zvc = {.name = "zvc",
                                       .check = NULL,
-                                      .body_bound = body_bound,
+                                      .body_max_bytes = body_max_bytes,
                                       .workspace = zvc_workspace,
                                       .compress = comet_eb_compress,
                                       .decompress = comet_eb_decompress,

@@ -424,7 +424,7 @@ static comet_status dct_decompress(const codec_decompress_job *job) {
 const codec_vtable comet_codec_dct = {
     .name = "dct",
     .check = dct_check,
-    .body_bound = dct_bound,
+    .body_max_bytes = dct_bound,
     .workspace = dct_workspace,
     .compress = dct_compress,
     .check_stream = dct_check_stream,

@@ -285,7 +285,7 @@ static comet_status group_decompress(const codec_decompress_job *job) {
 const codec_vtable comet_codec_group = {
     .name = "group",
     .check = group_check,
-    .body_bound = group_bound,
+    .body_max_bytes = group_bound,
     .compress = group_compress,
     .check_stream = group_check_stream,
     .decompress = group_decompress,

@@ -153,7 +153,7 @@ static comet_status mask_decompress(const codec_decompress_job *job) {
 
 const codec_vtable comet_codec_mask = {
     .name = "mask",
-    .body_bound = mask_bound,
+    .body_max_bytes = mask_bound,
     .compress = mask_compress,
     .check_stream = mask_check_stream,
     .decompress = mask_decompress,

@@ -299,7 +299,7 @@ static comet_status pool_decompress(const codec_decompress_job *job) {
 const codec_vtable comet_codec_pool = {
     .name = "pool",
     .check = pool_check,
-    .body_bound = pool_bound,
+    .body_max_bytes = pool_bound,
     .compress = pool_compress,
     .check_stream = pool_check_stream,
     .decompress = pool_decompress,

@@ -65,7 +65,7 @@ static comet_status raw_decompress(const codec_decompress_job *job) {
 
 const codec_vtable comet_codec_raw = {
     .name = "raw",
-    .body_bound = raw_bound,
+    .body_max_bytes = raw_bound,
     .compress = raw_compress,
     .check_stream = raw_check_stream,
     .decompress = raw_decompress,

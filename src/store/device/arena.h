@@ -16,7 +16,7 @@ enum {
     ARENA_MOST_ENTRIES = 1 << 20,
 };
 
-/* comet_arena_create with a driver, which must outlive the arena. */
+/* comet_arena_new with a driver, which must outlive the arena. */
 comet_status comet_arena_create_with(const arena_driver *driver, const comet_arena_options *options,
                                      comet_arena **arena);
 

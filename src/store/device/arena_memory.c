@@ -115,12 +115,12 @@ comet_status comet_arena_create_with(const arena_driver *driver, const comet_are
     return status;
 }
 
-comet_status comet_arena_create(const comet_arena_options *options, comet_arena **arena) {
+comet_status comet_arena_new(const comet_arena_options *options, comet_arena **arena) {
     const arena_driver *driver = comet_arena_driver_cuda();
     return driver ? comet_arena_create_with(driver, options, arena) : COMET_ERROR_NO_DEVICE;
 }
 
-comet_status comet_arena_destroy(comet_arena *arena) {
+comet_status comet_arena_free(comet_arena *arena) {
     if (!arena)
         return COMET_OK;
     int is_capturing = 0;

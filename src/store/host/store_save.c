@@ -22,7 +22,7 @@ static comet_status check_codec(const comet_store *s, save_order *o) {
     exec.threads = s->threads;
     if (!comet_call_params(&o->codec, o->item.codec))
         return COMET_ERROR_ARGUMENT;
-    comet_status status = comet_codec_bound(o->tensor, &o->codec, &o->bound);
+    comet_status status = comet_codec_max_bytes(o->tensor, &o->codec, &o->bound);
     return status == COMET_OK ? comet_codec_workspace(o->tensor, &o->codec, &exec, &o->workspace) : status;
 }
 

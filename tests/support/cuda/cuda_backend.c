@@ -247,8 +247,8 @@ static int compress_at(const backend *b, const trip *t, rng *r, size_t capacity,
 static int device_bound(const trip *t, size_t *bytes, failure *f) {
     comet_codec_params p = params_without_checksum(t);
     comet_tensor view = cuda_view(&t->spec.shape, t->spec.dtype, NULL);
-    comet_status status = comet_cuda_bound(&view, &p, bytes);
-    return status == COMET_OK ? 1 : failure_set(f, "comet_cuda_bound: %s", comet_status_string(status));
+    comet_status status = comet_cuda_max_bytes(&view, &p, bytes);
+    return status == COMET_OK ? 1 : failure_set(f, "comet_cuda_max_bytes: %s", comet_status_string(status));
 }
 
 static int device_compress(const backend *b, const trip *t, rng *r, trip_stream *s, failure *f) {

@@ -71,7 +71,7 @@ void cuda_job_refill(cuda_job *j, rng *r, value_kind values, float bound) {
 size_t cuda_job_bytes(const cuda_job *j) {
     size_t bytes;
     comet_tensor view = cuda_view(&j->t.spec.shape, j->t.spec.dtype, j->in.data);
-    must(comet_cuda_bound(&view, &j->params.p, &bytes));
+    must(comet_cuda_max_bytes(&view, &j->params.p, &bytes));
     return (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT;
 }
 

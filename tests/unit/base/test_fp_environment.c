@@ -60,7 +60,7 @@ static void compare(const trip *t, rng *r, comet_isa isa, unsigned setting) {
     size_t bytes = (size_t)t->count * comet_dtype_size(trip_output_dtype(t)), capacity;
     assert_check(trip_compress(t, &exec, &s, &f), f);
     assert_check(trip_decompress(t, &s, &exec, r, STRIDES_CONTIGUOUS, &expected, &f), f);
-    assert_ok(comet_codec_bound(&t->input.view, &t->params, &capacity));
+    assert_ok(comet_codec_max_bytes(&t->input.view, &t->params, &capacity));
     unsigned char *again = malloc(capacity), *values = malloc(bytes + 1);
     assert_true(again && values);
     comet_codec_result result;

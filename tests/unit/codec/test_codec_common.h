@@ -62,11 +62,11 @@ static inline comet_codec_exec exec_for(comet_isa isa, comet_threads *threads) {
     return e;
 }
 
-/* Into a buffer of exactly comet_codec_bound's size, so that a sanitizer sees a byte too far; trimmed afterwards. */
+/* Into a buffer of exactly comet_codec_max_bytes's size, so that a sanitizer sees a byte too far; trimmed afterwards. */
 static inline void compress(const comet_tensor *t, const comet_codec_params *p, const comet_codec_exec *e, outcome *o) {
     size_t capacity = 0;
     comet_codec_result result;
-    assert_ok(comet_codec_bound(t, p, &capacity));
+    assert_ok(comet_codec_max_bytes(t, p, &capacity));
     o->stream = take(capacity);
     memset(o->stream, 0xA5, capacity);
     assert_ok(comet_codec_compress(t, p, e, o->stream, capacity, &result));

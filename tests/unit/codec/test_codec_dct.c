@@ -171,7 +171,8 @@ static void parameters_are_checked(void **state) {
     assert_ok(comet_tensor_init(&t, values, COMET_F32, COMET_NCHW, 4, shape));
     for (int32_t table = -1; table <= 3; table++) {
         comet_codec_params p = dct_params(table);
-        assert_int_equal(comet_codec_bound(&t, &p, &bytes), table == 0 || table == 1 ? COMET_OK : COMET_ERROR_ARGUMENT);
+        assert_int_equal(comet_codec_max_bytes(&t, &p, &bytes),
+                         table == 0 || table == 1 ? COMET_OK : COMET_ERROR_ARGUMENT);
     }
 }
 
@@ -185,7 +186,7 @@ static void empty_with_huge_channels(void **state) {
     comet_codec_result result;
     size_t bytes;
     assert_ok(comet_tensor_init(&t, NULL, COMET_F32, COMET_NCHW, 4, shape));
-    assert_ok(comet_codec_bound(&t, &p, &bytes));
+    assert_ok(comet_codec_max_bytes(&t, &p, &bytes));
     assert_int_equal(bytes, HEADER);
     assert_ok(comet_codec_compress(&t, &p, NULL, stream, sizeof stream, &result));
     assert_ok(comet_codec_decompress(stream, result.bytes, NULL, NULL, &t));

@@ -308,12 +308,12 @@ static void parameters_are_checked(void **state) {
     for (int32_t bits = -2; bits <= 16; bits++) {
         comet_codec_params p = group_params(bits, 256, COMET_ROUND_NEAREST);
         int valid = bits == 2 || bits == 4 || bits == 8;
-        assert_int_equal(comet_codec_bound(&t, &p, &bytes), valid ? COMET_OK : COMET_ERROR_ARGUMENT);
+        assert_int_equal(comet_codec_max_bytes(&t, &p, &bytes), valid ? COMET_OK : COMET_ERROR_ARGUMENT);
     }
     static const int32_t wrong[] = {-32, 0, 1, 16, 31, 33, 48, 65535, 65568, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         comet_codec_params p = group_params(4, wrong[i], COMET_ROUND_NEAREST);
-        assert_int_equal(comet_codec_bound(&t, &p, &bytes), COMET_ERROR_ARGUMENT);
+        assert_int_equal(comet_codec_max_bytes(&t, &p, &bytes), COMET_ERROR_ARGUMENT);
     }
 }
 

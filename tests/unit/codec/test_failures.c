@@ -167,7 +167,7 @@ static void test_every_capacity(void **state) {
         sample_make(&samples[i], &data);
         size_t needed = sample_compress(&data, NULL, stream), bound = 0;
         comet_codec_result result;
-        assert_ok(comet_codec_bound(&data.tensor, &data.params, &bound));
+        assert_ok(comet_codec_max_bytes(&data.tensor, &data.params, &bound));
         assert_true(needed > 0 && needed <= bound);
         for (size_t capacity = 0; capacity <= needed; capacity++) {
             unsigned char *place = guarded_place(&g, NULL, capacity);
@@ -229,10 +229,10 @@ static void test_null(void **state) {
     sample_make(sample_named("eb_f32_flat"), &data);
     comet_tensor no_data = data.tensor, out = sample_output(&data, output);
     no_data.data = NULL;
-    assert_status(comet_codec_bound(NULL, &data.params, &bytes), COMET_ERROR_ARGUMENT);
-    assert_status(comet_codec_bound(&data.tensor, NULL, &bytes), COMET_ERROR_ARGUMENT);
-    assert_status(comet_codec_bound(&data.tensor, &data.params, NULL), COMET_ERROR_ARGUMENT);
-    assert_ok(comet_codec_bound(&no_data, &data.params, &bytes));
+    assert_status(comet_codec_max_bytes(NULL, &data.params, &bytes), COMET_ERROR_ARGUMENT);
+    assert_status(comet_codec_max_bytes(&data.tensor, NULL, &bytes), COMET_ERROR_ARGUMENT);
+    assert_status(comet_codec_max_bytes(&data.tensor, &data.params, NULL), COMET_ERROR_ARGUMENT);
+    assert_ok(comet_codec_max_bytes(&no_data, &data.params, &bytes));
     assert_status(comet_codec_workspace(NULL, &data.params, NULL, &bytes), COMET_ERROR_ARGUMENT);
     assert_status(comet_codec_workspace(&data.tensor, NULL, NULL, &bytes), COMET_ERROR_ARGUMENT);
     assert_status(comet_codec_workspace(&data.tensor, &data.params, NULL, NULL), COMET_ERROR_ARGUMENT);
@@ -487,7 +487,7 @@ static void test_enormous_empty_shapes(void **state) {
                 params.codec = (comet_codec)c;
                 params.bound = 0.1;
                 assert_ok(comet_tensor_init(&t, NULL, COMET_F32, (comet_layout)layout, 4, shapes[i]));
-                assert_ok(comet_codec_bound(&t, &params, &bytes));
+                assert_ok(comet_codec_max_bytes(&t, &params, &bytes));
                 assert_ok(comet_codec_workspace(&t, &params, NULL, &bytes));
                 assert_ok(comet_codec_compress(&t, &params, NULL, stream, sizeof stream, &result));
                 assert_ok(comet_codec_decompress(stream, result.bytes, NULL, NULL, &t));

@@ -38,7 +38,7 @@ static void compress_trip(const trip *t, int checksum, pieces *p) {
     comet_codec_result result;
     size_t capacity;
     params.checksum = checksum;
-    assert_ok(comet_codec_bound(&t->input.view, &params, &capacity));
+    assert_ok(comet_codec_max_bytes(&t->input.view, &params, &capacity));
     p->stream = allocate(capacity);
     assert_ok(comet_codec_compress(&t->input.view, &params, NULL, p->stream, capacity, &result));
     p->bytes = result.bytes;

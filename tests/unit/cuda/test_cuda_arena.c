@@ -81,7 +81,7 @@ static comet_codec_params choose_codec(bench *b, const comet_tensor *tensor) {
         comet_codec_params params = COMET_CODEC_PARAMS_INIT;
         params.codec = codecs[i < 4 ? i : 3];
         params.bound = 0.1;
-        if (i >= 3 || comet_cuda_bound(tensor, &params, &bytes) == COMET_OK)
+        if (i >= 3 || comet_cuda_max_bytes(tensor, &params, &bytes) == COMET_OK)
             return params;
     }
 }
@@ -96,7 +96,7 @@ static void item_new(bench *b, item *t) {
     t->expected = malloc(t->bytes);
     assert_non_null(t->expected);
     t->params = choose_codec(b, &t->tensor);
-    assert_ok(comet_cuda_bound(&t->tensor, &t->params, &t->worst));
+    assert_ok(comet_cuda_max_bytes(&t->tensor, &t->params, &t->worst));
     fill(b, t);
     expect(b, t);
 }
@@ -145,7 +145,7 @@ static comet_arena *arena_new(bench *b, size_t limit, uint32_t entries) {
     o.limit_bytes = limit;
     o.max_entries = entries;
     o.stream = b->stream;
-    assert_ok(comet_arena_create(&o, &a));
+    assert_ok(comet_arena_new(&o, &a));
     return a;
 }
 
@@ -205,7 +205,7 @@ static void test_random_release(void **state) {
             load(b, a, &b->items[i]);
     comet_arena_stats s = stats_of(a);
     assert_true(s.end_bytes <= s.mapped_bytes && s.mapped_bytes <= 64 * MIB);
-    assert_ok(comet_arena_destroy(a)); /* with what is left in it */
+    assert_ok(comet_arena_free(a)); /* with what is left in it */
     bench_free(b);
 }
 
@@ -247,7 +247,7 @@ static void test_results(void **state) {
     assert_true(s.mapped_bytes == s.limit_bytes || s.mapped_bytes == 0);
     assert_ok(save(b, a, &b->items[0], 0)); /* mapped again */
     load(b, a, &b->items[0]);
-    assert_ok(comet_arena_destroy(a));
+    assert_ok(comet_arena_free(a));
     bench_free(b);
 }
 
@@ -262,7 +262,7 @@ static void test_overflow(void **state) {
     for (int i = 0; i < TENSORS; i++) {
         item *t = &b->items[i];
         t->params.codec = COMET_CODEC_RAW;
-        assert_ok(comet_cuda_bound(&t->tensor, &t->params, &t->worst));
+        assert_ok(comet_cuda_max_bytes(&t->tensor, &t->params, &t->worst));
         expect(b, t);
         room += i < TENSORS / 2 ? (t->worst + 255) / 256 * 256 : 0;
     }
@@ -289,7 +289,7 @@ static void test_overflow(void **state) {
     assert_int_equal(stats_of(a).overflows, refused);
     assert_status(save(b, a, &b->items[0], 0), COMET_ERROR_CAPACITY);
     assert_true(stats_of(a).missing_bytes > 0);
-    assert_ok(comet_arena_destroy(a));
+    assert_ok(comet_arena_free(a));
     bench_free(b);
 }
 
@@ -335,7 +335,7 @@ static void test_graph(void **state) {
     assert_ok(save(b, a, &b->items[0], 0));
     load(b, a, &b->items[0]);
     load(b, a, &b->items[SAVED]);
-    assert_ok(comet_arena_destroy(a));
+    assert_ok(comet_arena_free(a));
     for (int i = 0; i < SAVED; i++)
         assert_cuda(cudaFree(outputs[i]));
     bench_free(b);
@@ -354,7 +354,7 @@ static int live(bench *b, int *freed) {
     o.max_entries = 64;
     o.stream = b->stream;
     *freed = 1;
-    if (comet_arena_create(&o, &a) != COMET_OK)
+    if (comet_arena_new(&o, &a) != COMET_OK)
         return 1;
     for (int i = 0; i < LIVE_TENSORS; i++) {
         item *t = &b->items[i];
@@ -373,7 +373,7 @@ static int live(bench *b, int *freed) {
         if (b->items[i].held)
             failed |= comet_arena_await(a, b->items[i].entry, NULL) != COMET_OK;
     failed |= comet_arena_trim(a) != COMET_OK;
-    *freed = comet_arena_destroy(a) == COMET_OK;
+    *freed = comet_arena_free(a) == COMET_OK;
     return failed | !*freed;
 }
 

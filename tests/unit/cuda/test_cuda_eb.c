@@ -115,7 +115,7 @@ static void test_chosen_shapes(void **state) {
 
 static unsigned char *on_cpu(const trip *t, const comet_codec_params *p, comet_codec_result *result) {
     size_t capacity;
-    assert_ok(comet_codec_bound(&t->input.view, p, &capacity));
+    assert_ok(comet_codec_max_bytes(&t->input.view, p, &capacity));
     unsigned char *stream = take(capacity);
     assert_ok(comet_codec_compress(&t->input.view, p, NULL, stream, capacity, result));
     return stream;
@@ -124,7 +124,7 @@ static unsigned char *on_cpu(const trip *t, const comet_codec_params *p, comet_c
 static cuda_place place_for(const trip *t, const comet_codec_params *p) {
     cuda_place place = {.behind = 0};
     comet_tensor view = cuda_view(&t->spec.shape, t->spec.dtype, NULL);
-    assert_ok(comet_cuda_bound(&view, p, &place.capacity));
+    assert_ok(comet_cuda_max_bytes(&view, p, &place.capacity));
     return place;
 }
 

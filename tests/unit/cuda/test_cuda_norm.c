@@ -189,7 +189,7 @@ static void to_device(layer *l) {
     assert_ok(comet_cuda_norm_workspace(&l->x_tensor, &l->params, &l->exec.workspace_bytes));
     l->exec.workspace = device_take(l->exec.workspace_bytes, NULL);
     assert_ok(comet_cuda_workspace_init(l->exec.workspace, l->exec.workspace_bytes, NULL));
-    assert_ok(comet_cuda_norm_bound(&l->x_tensor, &l->params, &capacity));
+    assert_ok(comet_cuda_norm_max_bytes(&l->x_tensor, &l->params, &capacity));
     l->slot = (comet_cuda_slot){device_take(capacity, NULL), capacity, NULL, NULL};
     l->slot.result = device_take(sizeof *l->slot.result, NULL);
     int32_t fine = COMET_OK;
@@ -283,7 +283,7 @@ static unsigned char *cpu_stream(const layer *l, size_t *bytes, comet_codec_resu
     size_t capacity;
     p.grid = &grid;
     assert_ok(comet_tensor_init(&x, l->x, l->dtype, l->shape.layout, l->shape.ndim, l->shape.shape));
-    assert_ok(comet_codec_bound(&x, &p, &capacity));
+    assert_ok(comet_codec_max_bytes(&x, &p, &capacity));
     unsigned char *stream = take(capacity);
     assert_ok(comet_codec_compress(&x, &p, NULL, stream, capacity, result));
     *bytes = result->bytes;

@@ -98,7 +98,7 @@ static void case_on_cpu(sample_case *c) {
     comet_tensor in = view_of(&c->shape, c->dtype, c->patterns);
     size_t capacity;
     comet_codec_result result;
-    assert_ok(comet_codec_bound(&in, &c->p, &capacity));
+    assert_ok(comet_codec_max_bytes(&in, &c->p, &capacity));
     c->stream = take(capacity);
     assert_ok(comet_codec_compress(&in, &c->p, NULL, c->stream, capacity, &result));
     c->bytes = result.bytes;
@@ -427,10 +427,10 @@ static void bounds_and_parameters(void **state) {
     comet_tensor t = device_view(&shape, COMET_F32, NULL);
     size_t bytes, on_cpu;
     p.codec = COMET_CODEC_POOL;
-    assert_status(comet_cuda_bound(&t, &p, &bytes), COMET_ERROR_UNSUPPORTED);
+    assert_status(comet_cuda_max_bytes(&t, &p, &bytes), COMET_ERROR_UNSUPPORTED);
     p.codec = COMET_CODEC_GROUP;
     p.group_bits = 3;
-    assert_status(comet_cuda_bound(&t, &p, &bytes), COMET_ERROR_ARGUMENT);
+    assert_status(comet_cuda_max_bytes(&t, &p, &bytes), COMET_ERROR_ARGUMENT);
     rng r = rng_seed(6);
     for (int i = 0; i < 200; i++) {
         p = random_params(&r, codecs[i % CODECS]);
@@ -438,9 +438,9 @@ static void bounds_and_parameters(void **state) {
         if (!is_supported(&p, &shape))
             continue;
         t = device_view(&shape, dtypes[rng_below(&r, 3)], NULL);
-        assert_ok(comet_cuda_bound(&t, &p, &bytes));
+        assert_ok(comet_cuda_max_bytes(&t, &p, &bytes));
         t.device.kind = COMET_CPU;
-        assert_ok(comet_codec_bound(&t, &p, &on_cpu));
+        assert_ok(comet_codec_max_bytes(&t, &p, &on_cpu));
         assert_int_equal(bytes, on_cpu);
     }
 }
@@ -655,7 +655,7 @@ static void chain_new(chain *k, rng *r) {
         comet_tensor t = device_view(&k->c[i].shape, k->c[i].dtype, k->in[i]);
         k->exec[i] = exec_for(&t, &p);
         size_t bound;
-        assert_ok(comet_cuda_bound(&t, &p, &bound));
+        assert_ok(comet_cuda_max_bytes(&t, &p, &bound));
         k->capacity += (bound + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     }
     k->results = device_take(CHAIN * sizeof *k->results, NULL);

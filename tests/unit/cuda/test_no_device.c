@@ -29,7 +29,7 @@ static void test_calls(void **state) {
     comet_cuda_slot slot = {.base = data, .capacity = sizeof data};
     size_t bytes = 7;
     int32_t status = 7;
-    assert_int_equal(comet_cuda_bound(&t, &p, &bytes), expected);
+    assert_int_equal(comet_cuda_max_bytes(&t, &p, &bytes), expected);
     assert_int_equal(comet_cuda_workspace(&t, &p, &bytes), expected);
     assert_int_equal(comet_cuda_workspace_init(data, sizeof data, NULL), expected);
     assert_int_equal(comet_cuda_compress(&t, &p, NULL, &slot, NULL), expected);
@@ -41,7 +41,7 @@ static void test_calls(void **state) {
 static void test_nulls(void **state) {
     (void)state;
     comet_status expected = absence();
-    assert_int_equal(comet_cuda_bound(NULL, NULL, NULL), expected);
+    assert_int_equal(comet_cuda_max_bytes(NULL, NULL, NULL), expected);
     assert_int_equal(comet_cuda_workspace(NULL, NULL, NULL), expected);
     assert_int_equal(comet_cuda_workspace_init(NULL, 0, NULL), expected);
     assert_int_equal(comet_cuda_compress(NULL, NULL, NULL, NULL, NULL), expected);

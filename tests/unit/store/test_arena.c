@@ -49,7 +49,7 @@ static void test_arguments(void **state) {
     }
     assert_status(comet_arena_poll(NULL), COMET_ERROR_ARGUMENT);
     assert_status(comet_arena_trim(NULL), COMET_ERROR_ARGUMENT);
-    assert_ok(comet_arena_destroy(NULL));
+    assert_ok(comet_arena_free(NULL));
     finish(d, a);
 }
 
@@ -393,7 +393,7 @@ static void test_capture_limits(void **state) {
     assert_int_equal(stats_of(a).missing_bytes, PAGE);
     assert_status(comet_arena_await(a, base.entry, NULL), COMET_ERROR_UNSUPPORTED);
     assert_ok(comet_arena_poll(a));
-    assert_status(comet_arena_destroy(a), COMET_ERROR_UNSUPPORTED);
+    assert_status(comet_arena_free(a), COMET_ERROR_UNSUPPORTED);
     d->capturing = 0;
     assert_ok(comet_arena_await(a, base.entry, &r));
     capture_step(d, a, s, 6, PAGE, PAGE / 2);

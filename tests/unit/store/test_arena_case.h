@@ -410,7 +410,7 @@ static inline void release(device *d, comet_arena *a, const saved *s) {
 static inline void finish(device *d, comet_arena *a) {
     run_some(d, MOST_OPS);
     device_check(d);
-    assert_ok(comet_arena_destroy(a));
+    assert_ok(comet_arena_free(a));
     device_free(d);
 }
 

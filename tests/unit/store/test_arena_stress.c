@@ -142,7 +142,7 @@ static int run_scenario(device *d, const comet_allocator *allocator) {
     failed |= comet_arena_trim(a) != COMET_OK;
     assert_int_equal(stats_of(a).entries, 0);
     run_some(d, MOST_OPS);
-    failed |= comet_arena_destroy(a) != COMET_OK;
+    failed |= comet_arena_free(a) != COMET_OK;
     return failed;
 }
 
@@ -201,7 +201,7 @@ static void test_destroy_with_entries(void **state) {
     for (int i = 0; i < 10; i++)
         assert_ok(save(d, a, PAGE, 0, 256, &s[i]));
     assert_ok(load(d, a, &s[5]));
-    assert_ok(comet_arena_destroy(a)); /* waits */
+    assert_ok(comet_arena_free(a)); /* waits */
     assert_int_equal(d->loads_done, 1);
     device_free(d);
 }

@@ -186,7 +186,7 @@ static void test_scratch_query(void **state) {
         assert_ok(comet_store_save(store, &c.tensor, &c.item, &handle, NULL));
         assert_true(stats_of(store).peak_used_bytes - stats_of(store).at_peak.resident <= save);
         if (c.item.form == COMET_FORM_CODEC)
-            assert_ok(comet_codec_bound(&shape, &c.codec, &bound));
+            assert_ok(comet_codec_max_bytes(&shape, &c.codec, &bound));
         assert_true(save >= bound);
         assert_true(load >= (c.item.offload ? bound : 0));
         comet_store_reset(store);
@@ -349,7 +349,7 @@ static void test_streams_touch_what_they_fill(void **state) {
         size_t bound;
         exec.threads = form % 2 ? threads : NULL;
         if (c.item.form == COMET_FORM_CODEC) {
-            assert_ok(comet_codec_bound(&c.tensor, &c.codec, &bound));
+            assert_ok(comet_codec_max_bytes(&c.tensor, &c.codec, &bound));
             size_t mapped = comet_pages_round(bound);
             unsigned char *memory = comet_pages_take(mapped, 1);
             assert_non_null(memory);

@@ -58,7 +58,7 @@ static void describe(const comet_tensor *tensor, const comet_codec_params *param
     header->row = (uint64_t)g.row;
 }
 
-static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *params) {
+static size_t body_max_bytes(const comet_tensor *tensor, const comet_codec_params *params) {
     tile_geometry g = geometry_of(tensor);
     u64 groups = groups_of(&g); // each starts at a multiple of 16 and is never larger than its values
     return (size_t)(groups * (GROUP_BYTES + 16) + 16) +
@@ -189,6 +189,7 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
                                 : comet_eb_launch_decompress_bf16(reach, any, a, job->stream);
 }
 
-extern "C" const cuda_codec_vtable comet_cuda_eb = {check, describe, body_bound, workspace_bytes, compress, decompress};
-extern "C" const cuda_codec_vtable comet_cuda_zvc = {check,           describe, body_bound,
+extern "C" const cuda_codec_vtable comet_cuda_eb = {check,           describe, body_max_bytes,
+                                                    workspace_bytes, compress, decompress};
+extern "C" const cuda_codec_vtable comet_cuda_zvc = {check,           describe, body_max_bytes,
                                                      workspace_bytes, compress, decompress};

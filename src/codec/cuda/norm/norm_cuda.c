@@ -128,11 +128,11 @@ static comet_status take_query(const comet_tensor *tensor, const comet_codec_par
     return take_params(p, params, grid);
 }
 
-comet_status comet_cuda_norm_bound(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
+comet_status comet_cuda_norm_max_bytes(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     comet_codec_params p;
     comet_codec_grid grid;
     comet_status status = take_query(tensor, params, bytes, &p, &grid);
-    return status == COMET_OK ? comet_cuda_bound(tensor, &p, bytes) : status;
+    return status == COMET_OK ? comet_cuda_max_bytes(tensor, &p, bytes) : status;
 }
 
 comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {

@@ -471,7 +471,7 @@ static void describe(const comet_tensor *, const comet_codec_params *params, str
     header->parameter = (uint32_t)params->dct_table;
 }
 
-static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *params) {
+static size_t body_max_bytes(const comet_tensor *tensor, const comet_codec_params *params) {
     return dct_body_bound(dct_shape_of(tensor, params));
 }
 
@@ -520,4 +520,4 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
                       [&](auto dtype) { return launch_decompress<decltype(dtype)::value>(job, s); });
 }
 
-const cuda_codec_vtable comet_cuda_dct = {check, describe, body_bound, workspace, compress, decompress};
+const cuda_codec_vtable comet_cuda_dct = {check, describe, body_max_bytes, workspace, compress, decompress};

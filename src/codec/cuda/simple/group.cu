@@ -388,7 +388,7 @@ static void describe(const comet_tensor *, const comet_codec_params *params, str
     header->wide_parameter = (uint64_t)params->group_values;
 }
 
-static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *params) {
+static size_t body_max_bytes(const comet_tensor *tensor, const comet_codec_params *params) {
     return shape_of(tensor, params).bytes - STREAM_HEADER_BYTES;
 }
 
@@ -424,4 +424,4 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
     });
 }
 
-const cuda_codec_vtable comet_cuda_group = {check, describe, body_bound, nullptr, compress, decompress};
+const cuda_codec_vtable comet_cuda_group = {check, describe, body_max_bytes, nullptr, compress, decompress};

@@ -146,7 +146,7 @@ __global__ static void __launch_bounds__(THREADS)
 
 // ---- host ----
 
-static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *) {
+static size_t body_max_bytes(const comet_tensor *tensor, const comet_codec_params *) {
     return ((size_t)comet_tensor_count(tensor) + 7) / 8;
 }
 
@@ -157,7 +157,7 @@ template <class Run> static cudaError_t with_any_dtype(comet_dtype dtype, Run ru
 
 static cudaError_t compress(const cuda_compress_job *job) {
     u64 count = (u64)comet_tensor_count(job->tensor),
-        bytes = STREAM_HEADER_BYTES + body_bound(job->tensor, job->params);
+        bytes = STREAM_HEADER_BYTES + body_max_bytes(job->tensor, job->params);
     return with_any_dtype(job->tensor->dtype, [&](auto dtype) {
         constexpr comet_dtype D = decltype(dtype)::value;
         return launch(compress_kernel<D>, grid_for(count, TILE * WARPS), THREADS, job->stream, write_frame_of(job),
@@ -167,7 +167,7 @@ static cudaError_t compress(const cuda_compress_job *job) {
 
 static cudaError_t decompress(const cuda_decompress_job *job) {
     u64 count = (u64)comet_tensor_count(job->tensor),
-        bytes = STREAM_HEADER_BYTES + body_bound(job->tensor, job->params);
+        bytes = STREAM_HEADER_BYTES + body_max_bytes(job->tensor, job->params);
     read_frame f = read_frame_of(job, bytes);
     f.any_dtype = true;
     return with_any_dtype(job->tensor->dtype, [&](auto dtype) {
@@ -177,4 +177,4 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
     });
 }
 
-const cuda_codec_vtable comet_cuda_mask = {nullptr, nullptr, body_bound, nullptr, compress, decompress};
+const cuda_codec_vtable comet_cuda_mask = {nullptr, nullptr, body_max_bytes, nullptr, compress, decompress};

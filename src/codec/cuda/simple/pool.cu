@@ -206,7 +206,7 @@ static void describe(const comet_tensor *, const comet_codec_params *params, str
     header->parameter = (uint32_t)params->pool_block;
 }
 
-static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *params) {
+static size_t body_max_bytes(const comet_tensor *tensor, const comet_codec_params *params) {
     return shape_of(tensor, params).bytes - STREAM_HEADER_BYTES;
 }
 
@@ -265,4 +265,4 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
     });
 }
 
-const cuda_codec_vtable comet_cuda_pool = {check, describe, body_bound, nullptr, compress, decompress};
+const cuda_codec_vtable comet_cuda_pool = {check, describe, body_max_bytes, nullptr, compress, decompress};

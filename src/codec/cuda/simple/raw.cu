@@ -40,20 +40,20 @@ __global__ static void __launch_bounds__(THREADS) decompress_kernel(read_frame f
         copy_bytes(stream + STREAM_HEADER_BYTES, to, bytes);
 }
 
-static size_t body_bound(const comet_tensor *tensor, const comet_codec_params *) {
+static size_t body_max_bytes(const comet_tensor *tensor, const comet_codec_params *) {
     return (size_t)comet_tensor_count(tensor) * comet_dtype_size(tensor->dtype);
 }
 
 static cudaError_t compress(const cuda_compress_job *job) {
-    u64 bytes = body_bound(job->tensor, job->params);
+    u64 bytes = body_max_bytes(job->tensor, job->params);
     return launch(compress_kernel, grid_for(bytes, TILE * 16), THREADS, job->stream, write_frame_of(job),
                   (const u8 *)job->tensor->data, bytes);
 }
 
 static cudaError_t decompress(const cuda_decompress_job *job) {
-    u64 bytes = body_bound(job->tensor, job->params);
+    u64 bytes = body_max_bytes(job->tensor, job->params);
     return launch(decompress_kernel, grid_for(bytes, TILE * 16), THREADS, job->stream,
                   read_frame_of(job, STREAM_HEADER_BYTES + bytes), (u8 *)job->tensor->data, bytes);
 }
 
-const cuda_codec_vtable comet_cuda_raw = {nullptr, nullptr, body_bound, nullptr, compress, decompress};
+const cuda_codec_vtable comet_cuda_raw = {nullptr, nullptr, body_max_bytes, nullptr, compress, decompress};
