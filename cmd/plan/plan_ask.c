@@ -102,7 +102,7 @@ static void add_entry(plan_totals *t, const comet_plan_entry *e) {
 }
 
 plan_totals plan_sum(const plan_request *r, const plan_case *c) {
-    const comet_plan_bytes plan = comet_plan_get_bytes(c->plan);
+    const comet_plan_bytes plan = comet_plan_get_bytes(c->plan, NULL);
     plan_totals t = {.static_bytes = c->fit.bytes.static_bytes,
                      .arena_bytes = c->fit.bytes.arena_bytes,
                      .library_bytes = c->fit.bytes.library_bytes,

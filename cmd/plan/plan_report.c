@@ -25,7 +25,7 @@ static int make_curve(const plan_case *c, size_t limit, double **x, double **y, 
     if (!*x || !*y)
         return fail_memory();
     for (size_t t = 0; t < *count; t++) {
-        const size_t bytes = c->fit.bytes.static_bytes + comet_plan_bytes_at(c->plan, (int)t);
+        const size_t bytes = c->fit.bytes.static_bytes + comet_plan_bytes_at(c->plan, NULL, (int)t);
         (*x)[t] = (double)t;
         (*y)[t] = (double)(bytes < limit ? bytes : limit) / mebibyte;
     }

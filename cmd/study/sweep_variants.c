@@ -7,7 +7,7 @@
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/study/sweep.h"
-#include "train/step/inject.h"
+#include "study/inject.h"
 
 /* ---- layers ---- */
 
@@ -87,7 +87,7 @@ static const char no_error[] = "none";
 
 int sweep_apply(const compare_plan *plan, const char *variant, comet_run_options *run) {
     (void)plan;
-    run->trainer.inject = strcmp(variant, no_error) == 0 ? NULL : variant;
+    run->trainer.hooks = comet_inject_hooks(strcmp(variant, no_error) == 0 ? NULL : variant);
     return DONE;
 }
 

@@ -103,10 +103,11 @@ static void take_layers(record *r, const comet_trainer *trainer) {
         return;
     for (int i = 0; i < count; i++) {
         const comet_plan_entry *entry = comet_plan_get_entry(plan, i);
+        const comet_learned_entry *known = comet_learned_at(comet_trainer_learned(trainer), i);
         snprintf(layers[i].name, sizeof layers[i].name, "%s", entry->name);
         comet_form_format(entry, layers[i].form);
         layers[i].raw = (double)entry->raw_bytes;
-        layers[i].stored = (double)(entry->last_bytes ? entry->last_bytes : entry->stored_bytes);
+        layers[i].stored = (double)(known->last_bytes ? known->last_bytes : known->stored_bytes);
     }
     r->layers = layers;
     r->figures.layer_count = (size_t)count;

@@ -89,7 +89,7 @@ static void put_start(train_log *log, const comet_run_options *run, const comet_
     json_number(&j, "calibration", t->calibration);
     json_number(&j, "error_rel", t->error_rel);
     json_string(&j, "forms", t->forms ? t->forms : "");
-    json_string(&j, "inject_error", t->inject ? t->inject : "");
+    json_string(&j, "inject_error", t->hooks.text ? t->hooks.text : "");
     json_integer(&j, "batch", t->batch);
     json_integer(&j, "accumulate", t->accumulate > 1 ? t->accumulate : 1);
     json_integer(&j, "memory_bytes", (int64_t)t->memory_bytes);

@@ -10,6 +10,7 @@
 #include "cmd/common/message.h"
 #include "cmd/common/parse.h"
 #include "cmd/train/train_control.h"
+#include "study/inject.h"
 #include "train/models/model.h"
 
 const char train_options_help[] =
@@ -22,7 +23,8 @@ const char train_options_help[] =
     "  --image N             images are resized to N x N (the data's size; the model's own for folders)\n"
     "  --channels 1|3        grey or RGB (what the data has)\n"
     "  --no-augment          images as they are: no crops, no flips\n"
-    "  --weights FILE        first values from a .safetensors file or a checkpoint; the number of classes may differ\n"
+    "  --weights FILE        first values from a .safetensors file or a checkpoint; the number of classes may "
+    "differ\n"
     "\n"
     "How activations are held until the backward pass:\n"
     "  --control NAME        who sets the bounds of eb where none is given: comet, comet:paper, acgc, budget,\n"
@@ -30,9 +32,11 @@ const char train_options_help[] =
     "  --calibration C       of comet, comet:paper and budget: a gradient's error may be C times its momentum (1)\n"
     "  --error-rel F         a bound for eb, in units of the rms of what is stored, and no controller\n"
     "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,conv1=none', the last that fits wins\n"
-    "  --inject-error RULES  errors on purpose: LAYER:SIGMA[:uniform|normal][:gradient|activation], SIGMA in parts of\n"
+    "  --inject-error RULES  errors on purpose: LAYER:SIGMA[:uniform|normal][:gradient|activation], SIGMA in parts "
+    "of\n"
     "                        the rms: 'layer1.*:0.3,conv1:0.1:uniform:activation'\n"
-    "  --memory SIZE         the most that weights, gradients, optimiser, activations, workspaces, oneDNN, data may\n"
+    "  --memory SIZE         the most that weights, gradients, optimiser, activations, workspaces, oneDNN, data "
+    "may\n"
     "                        take: 2GiB, 500MB; what does not fit is spilled, then recomputed\n"
     "  --spill-dir DIR       where the file for that goes ($TMPDIR or /var/tmp; none: no file)\n"
     "\n"
@@ -42,7 +46,8 @@ const char train_options_help[] =
     "  --batch B             images of a step (128; folders 32)\n"
     "  --accumulate N        batches for one update (1)\n"
     "  --optimiser sgd|adamw (sgd)\n"
-    "  --lr F                the highest learning rate (sgd 0.1 for a batch of 128, folders 256, and in proportion; a\n"
+    "  --lr F                the highest learning rate (sgd 0.1 for a batch of 128, folders 256, and in "
+    "proportion; a\n"
     "                        tenth for networks without batch norm or with --weights; adamw 0.001)\n"
     "  --schedule constant|step|cosine|one-cycle\n"
     "                        (one-cycle)\n"
@@ -223,7 +228,7 @@ static int read_forms(const train_texts *t, comet_run_options *run) {
     comet_trainer_options *o = &run->trainer;
     double smoothing = 0;
     o->forms = t->forms;
-    o->inject = t->inject;
+    o->hooks = comet_inject_hooks(t->inject);
     o->error_rel = 0.3;
     o->spill_directory = spill_directory(t);
     int answer = read_number("--error-rel", t->error_rel, 1e6, &o->error_rel);

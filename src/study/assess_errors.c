@@ -154,18 +154,16 @@ comet_status comet_assess_saved(void *context, const comet_step_saved *saved) {
     const int32_t tensor = comet_probe_find(a->trainer, saved->entry), chosen = tensor < 0 ? -1 : a->place[tensor];
     if (chosen < 0)
         return COMET_OK;
-    const int64_t *shape = saved->values->shape, count = shape[0] * shape[1] * shape[2] * shape[3];
+    const comet_held_part *part = saved->part;
+    const int64_t *shape = part->values->shape, count = shape[0] * shape[1] * shape[2] * shape[3];
     const double bound = comet_assess_bound(a, chosen);
-    const float *values = saved->values->data;
+    const float *values = part->values->data;
     comet_assess_own *own = comet_assess_own_of(a, a->bound, chosen);
-    comet_tensor loaded = *saved->values;
-    loaded.data = a->loaded;
-    comet_status status = comet_store_load(saved->store, saved->handle, &loaded);
+    comet_status status = part->holder->load_part(part->holder, part->held, part->part, a->loaded);
     if (status != COMET_OK)
         return status;
     own->values += (double)count;
     for (int64_t i = 0; i < count; i++)
-        add_value(own, stored_of(saved->grid, values, i, i % shape[3]), (double)a->loaded[i],
-                  bound > 0 ? 1 / bound : 0);
+        add_value(own, stored_of(part->grid, values, i, i % shape[3]), (double)a->loaded[i], bound > 0 ? 1 / bound : 0);
     return COMET_OK;
 }

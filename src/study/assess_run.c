@@ -24,7 +24,7 @@ static void set_bounds(comet_assess *a, int32_t which) {
 }
 
 static comet_status pass(comet_assess *a, comet_probe *probe, int32_t which, const char *what, comet_message *message) {
-    const comet_step_watch watch = {comet_assess_saved, a};
+    const comet_step_watch watch = {.saved = comet_assess_saved, .context = a};
     if (a->options.stop && *a->options.stop)
         return comet_message_set(message, COMET_ERROR_IO, "stopped");
     set_bounds(a, which);

@@ -28,13 +28,13 @@ data/sets              data/image
 data/loader            data/sets
 train/graph            base
 train/models           train/graph
-train/backend          train/graph codec
-train/backend/cpu      train/backend
+train/optimiser        train/graph
+train/backend          train/optimiser codec data/image
+train/backend/cpu      train/backend store/host
 train/backend/onednn   train/backend/cpu
-train/plan             train/backend store/host
-train/optimiser        train/backend/cpu
+train/plan             train/backend
 train/collect          train/plan train/optimiser control train/backend/cpu
-train/step             train/collect train/models data/image
+train/step             train/collect
 train/trainer          train/step train/models
 train/checkpoint       train/optimiser data/files data/loader
 train/run              train/trainer train/checkpoint
@@ -45,9 +45,9 @@ cmd/report             cmd/common
 cmd/bench              cmd/files
 cmd/bench/cuda         cmd/bench
 cmd/codec              cmd/files
-cmd/train              cmd/report cmd/files train/run
+cmd/train              cmd/report cmd/files study
 cmd/plan               cmd/train
-cmd/study              cmd/plan study
+cmd/study              cmd/plan
 cmd/demo               cmd/study cmd/bench
 cmd                    cmd/demo cmd/codec
 '

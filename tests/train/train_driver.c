@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "data/files/safetensors.h"
+#include "train/backend/cpu/space.h"
 #include "train/checkpoint/weights.h"
 #include "train/graph/graph_impl.h"
 #include "train/models/model.h"
@@ -26,7 +27,8 @@
 typedef struct driver {
     comet_graph *graph;
     comet_backend *backend;
-    comet_store *store;
+    comet_learned *learned;
+    comet_holder *holder;
     comet_plan *plan;
     comet_step *step;
     comet_message message;
@@ -65,7 +67,7 @@ static void build(driver *d, const char *model, int classes, int image) {
     else
         check(comet_model_build(d->graph, model, classes, image, image, 3, &d->message), &d->message);
     check(comet_graph_check(d->graph, &d->message), &d->message);
-    check(comet_graph_allocate(d->graph, 1), &d->message);
+    check(comet_graph_allocate(d->graph, comet_host_space_plain(), 1), &d->message);
     for (int i = 0; i < d->graph->node_count; i++)
         if (d->graph->nodes[i].kind == COMET_OP_DROPOUT || d->graph->nodes[i].kind == COMET_OP_STOCHASTIC_DEPTH)
             d->graph->nodes[i].as.probability = 0;
@@ -74,21 +76,23 @@ static void build(driver *d, const char *model, int classes, int image) {
 static void start(driver *d, int batch, double bound, unsigned threads) {
     d->bound = bound;
     check(comet_backend_onednn_new(threads, NULL, &d->backend), &d->message);
-    comet_store_options store = COMET_STORE_OPTIONS_INIT;
-    store.threads = d->backend->threads;
-    check(comet_store_new(&store, &d->store), &d->message);
     comet_plan_options options = {
         .batch = batch, .training = 1, .choose = bound >= 0 ? comet_plan_choose_eb : NULL, .context = &d->bound};
     check(comet_plan_new(d->graph, d->backend, &options, NULL, &d->plan, &d->message), &d->message);
-    check(comet_step_new(d->plan, d->store, NULL, 0, NULL, &d->step, &d->message), &d->message);
+    check(comet_learned_new(d->plan, NULL, &d->learned), &d->message);
+    const comet_holder_options holder = {.slots = comet_plan_entries(d->plan)};
+    check(d->backend->holder_new(d->backend, &holder, &d->holder), &d->message);
+    const comet_step_parts parts = {.learned = d->learned, .holder = d->holder};
+    check(comet_step_new(d->plan, &parts, NULL, &d->step, &d->message), &d->message);
 }
 
 static void finish(driver *d) {
     comet_step_free(d->step);
+    comet_holder_free(d->holder);
+    comet_learned_free(d->learned);
     comet_plan_free(d->plan);
-    comet_store_free(d->store);
-    comet_backend_free(d->backend);
     comet_graph_free(d->graph);
+    comet_backend_free(d->backend);
 }
 
 static float *read_tensor(comet_safetensors *file, const char *name, int64_t *count, int64_t *first) {
@@ -158,7 +162,7 @@ static double evaluate(driver *d, const float *input, size_t bytes, const int32_
     comet_step_result result;
     check(comet_plan_new(d->graph, d->backend, &(comet_plan_options){.batch = batch}, NULL, &plan, &d->message),
           &d->message);
-    check(comet_step_new(plan, NULL, NULL, 0, NULL, &step, &d->message), &d->message);
+    check(comet_step_new(plan, &(comet_step_parts){0}, NULL, &step, &d->message), &d->message);
     memcpy(comet_step_input(step), input, bytes);
     check(comet_step_run(step, &(comet_step_options){.labels = labels}, &result, &d->message), &d->message);
     comet_step_free(step);
@@ -182,7 +186,13 @@ static void run_steps(driver *d, const float *input, size_t bytes, const int32_t
                        (size_t)d->graph->parameters[i].count * sizeof(float));
         losses[k] = result.loss;
         comet_optimiser_step step = {.number = k + 1, .learning_rate = rate, .gradient_scale = 1};
-        comet_optimiser_update(&optimiser, &step, d->graph->parameters, count, state, NULL, d->backend->threads);
+        comet_update_call update = {.backend = d->backend,
+                                    .optimiser = &optimiser,
+                                    .step = &step,
+                                    .parameters = d->graph->parameters,
+                                    .count = count,
+                                    .state = state};
+        check(d->backend->update(&update), &d->message);
     }
     free(state);
 }
@@ -258,7 +268,7 @@ static int time_steps(int argc, char **argv) {
     }
     const int skip = steps > 4 ? 2 : 0;
     qsort(ms + skip, (size_t)(steps - skip), sizeof *ms, by_value);
-    comet_plan_bytes b = comet_plan_get_bytes(d.plan);
+    comet_plan_bytes b = comet_plan_get_bytes(d.plan, d.learned);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"ms\": %.2f, \"loss\": %.6f, \"static\": %zu, \"arena\": %zu, \"live\": %zu, \"saved_raw\": %zu, "

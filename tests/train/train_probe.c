@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/cpu_update.h"
+#include "train/backend/cpu/space.h"
 #include "train/checkpoint/weights.h"
 #include "train/models/model.h"
 #include "train/optimiser/optimiser.h"
@@ -48,7 +50,7 @@ static void weights(char **arguments) {
     comet_graph *g = build(arguments);
     comet_weights_report report;
     int count = comet_graph_parameters(g);
-    must(comet_graph_allocate(g, 0));
+    must(comet_graph_allocate(g, comet_host_space_plain(), 0));
     must(comet_weights_read(arguments[3], comet_graph_parameter(g, 0), count, COMET_WEIGHTS_FINETUNE, &report, NULL,
                             &message));
     must(comet_weights_write(arguments[4], comet_graph_parameter(g, 0), count, report.batches, NULL, &message));
@@ -61,9 +63,10 @@ static void initial(char **arguments) {
     comet_graph *g = build(arguments);
     const comet_model *model;
     int count = comet_graph_parameters(g);
-    must(comet_graph_allocate(g, 0));
+    must(comet_graph_allocate(g, comet_host_space_plain(), 0));
     must(comet_model_find(arguments[0], &model, &message));
-    comet_initialise(model->initialisation, (uint64_t)atoll(arguments[3]), comet_graph_parameter(g, 0), count, NULL);
+    must(comet_initialise(model->initialisation, (uint64_t)atoll(arguments[3]), comet_graph_parameter(g, 0), count,
+                          NULL));
     must(comet_weights_write(arguments[4], comet_graph_parameter(g, 0), count, 0, NULL, &message));
     comet_graph_free(g);
 }
@@ -93,7 +96,7 @@ static void optimiser(char **arguments) {
         comet_optimiser_step s = {
             .number = step + 1, .learning_rate = number(arguments[6]) / (double)(step + 1), .gradient_scale = 1.0};
         read_floats(p.gradient, count);
-        comet_optimiser_update(&o, &s, &p, 1, value + 2 * count, NULL, NULL);
+        cpu_update(&o, &s, &p, 1, value + 2 * count, NULL, NULL);
         fwrite(value, sizeof *value, count, stdout);
     }
     free(value);

@@ -188,25 +188,31 @@ static void convert(comet_safetensors_type type, const uint8_t *bytes, size_t co
     }
 }
 
-comet_status comet_safetensors_read_f32(const comet_safetensors *file, const comet_safetensors_entry *entry,
-                                        float *values, comet_message *message) {
+comet_status comet_safetensors_read_f32_part(const comet_safetensors *file, const comet_safetensors_entry *entry,
+                                             uint64_t first, uint64_t count, float *values, comet_message *message) {
     uint8_t chunk[CHUNK_BYTES];
-    size_t size = comet_safetensors_type_bytes(entry->type);
+    const size_t size = comet_safetensors_type_bytes(entry->type);
     if (entry->type == COMET_SAFETENSORS_F32)
-        return comet_safetensors_read(file, entry, 0, entry->bytes, values, message);
+        return comet_safetensors_read(file, entry, first * size, count * size, values, message);
     if (entry->type != COMET_SAFETENSORS_F16 && entry->type != COMET_SAFETENSORS_BF16 &&
         entry->type != COMET_SAFETENSORS_F64)
         return comet_message_set(message, COMET_ERROR_UNSUPPORTED,
                                  "tensor '%s' of '%s' is of type %s; a floating-point type is needed", entry->name,
                                  file->path, comet_safetensors_type_name(entry->type));
-    for (uint64_t done = 0; done < entry->bytes;) {
-        uint64_t left = entry->bytes - done;
-        size_t bytes = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
-        comet_status status = read_at(file, entry->offset + done, chunk, bytes, message);
+    for (uint64_t done = 0; done < count * size;) {
+        const uint64_t left = count * size - done;
+        const size_t bytes = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+        comet_status status = comet_safetensors_read(file, entry, first * size + done, bytes, chunk, message);
         if (status != COMET_OK)
             return status;
         convert(entry->type, chunk, bytes / size, values + done / size);
         done += bytes;
     }
     return COMET_OK;
+}
+
+comet_status comet_safetensors_read_f32(const comet_safetensors *file, const comet_safetensors_entry *entry,
+                                        float *values, comet_message *message) {
+    const uint64_t count = entry->bytes / comet_safetensors_type_bytes(entry->type);
+    return comet_safetensors_read_f32_part(file, entry, 0, count, values, message);
 }

@@ -184,36 +184,39 @@ static comet_status write_header(const job *j, comet_atomic_file *file) {
     return status;
 }
 
-static comet_status write_tensor(const job *j, comet_atomic_file *file, const comet_safetensors_source *s, void *room) {
+enum { PIECE = 1 << 16 }; /* bytes: a multiple of every value's size */
+
+static comet_status write_produced(const job *j, comet_atomic_file *file, const comet_safetensors_source *s,
+                                   uint64_t total, void *piece) {
+    for (uint64_t first = 0; first < total; first += PIECE) {
+        const uint64_t bytes = total - first < PIECE ? total - first : PIECE;
+        comet_status status = s->produce(s->context, &s->entry, first, bytes, piece);
+        if (status != COMET_OK)
+            return comet_message_set(j->message, status, "tensor '%s' cannot be had: %s", s->entry.name,
+                                     comet_status_string(status));
+        status = comet_atomic_file_write(file, piece, (size_t)bytes, j->message);
+        if (status != COMET_OK)
+            return status;
+    }
+    return COMET_OK;
+}
+
+static comet_status write_tensor(const job *j, comet_atomic_file *file, const comet_safetensors_source *s,
+                                 void *piece) {
     uint64_t bytes = 0;
     comet_safetensors_size(&s->entry, &bytes);
     if (bytes == 0)
         return COMET_OK;
-    if (s->data)
-        return comet_atomic_file_write(file, s->data, (size_t)bytes, j->message);
-    comet_status status = s->produce(s->context, &s->entry, room);
-    if (status != COMET_OK)
-        return comet_message_set(j->message, status, "tensor '%s' cannot be had: %s", s->entry.name,
-                                 comet_status_string(status));
-    return comet_atomic_file_write(file, room, (size_t)bytes, j->message);
-}
-
-static size_t most_produced(const job *j) {
-    uint64_t most = 0, bytes = 0;
-    for (size_t i = 0; i < j->count; i++) {
-        comet_safetensors_size(&j->sources[i]->entry, &bytes);
-        most = !j->sources[i]->data && bytes > most ? bytes : most;
-    }
-    return (size_t)most;
+    return s->data ? comet_atomic_file_write(file, s->data, (size_t)bytes, j->message)
+                   : write_produced(j, file, s, bytes, piece);
 }
 
 static comet_status write_all(const job *j, comet_atomic_file *file) {
-    size_t room_bytes = most_produced(j);
-    void *room = comet_memory_take(j->allocator, room_bytes);
-    comet_status status = room ? write_header(j, file) : comet_message_memory(j->message);
+    void *piece = comet_memory_take(j->allocator, PIECE);
+    comet_status status = piece ? write_header(j, file) : comet_message_memory(j->message);
     for (size_t i = 0; i < j->count && status == COMET_OK; i++)
-        status = write_tensor(j, file, j->sources[i], room);
-    comet_memory_give(j->allocator, room, room_bytes);
+        status = write_tensor(j, file, j->sources[i], piece);
+    comet_memory_give(j->allocator, piece, PIECE);
     return status;
 }
 

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How ops are computed: a table of kernels, one for each kind of op, and the loss. A backend is asked what it supports, for the node
- * and batch in question; the plan fails with a message if it does not. Activations are NHWC, fp32; parameters as in graph.h.
+ * How a network is computed, and where: a memory space, a table of kernels (one for each kind of op), the loss, the
+ * update, and a holder for what backward needs of forward. Nobody else reads or writes an activation, a weight or a
+ * gradient.
+ *
+ * A backend is asked what it supports, for the node and batch in question; the plan fails with a message if it does not.
+ * Activations are NHWC, fp32; parameters as in graph.h. Arrays of a call are in the backend's space unless they are said
+ * to be the host's.
  */
 #ifndef COMET_TRAIN_BACKEND_H
 #define COMET_TRAIN_BACKEND_H
@@ -9,14 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comet/codec.h"
 #include "comet/threads.h"
+#include "data/image/normalise.h"
+#include "train/backend/holder.h"
 #include "train/graph/graph_impl.h"
-
-typedef struct comet_backend comet_backend;
+#include "train/optimiser/optimiser.h"
 
 /* One call of an op. All memory is the caller's. */
-typedef struct comet_op_call {
+struct comet_op_call {
     comet_backend *backend;
     const comet_graph *graph;
     const comet_node *node;
@@ -25,28 +30,23 @@ typedef struct comet_op_call {
     int relu;       /* a batch norm: the ReLU behind it is part of it */
     int normalised; /* a batch norm's backward: x[0] is not its input but that normalised */
     int accumulate; /* backward: gradients of parameters are added to what is there */
-    int again;      /* a forward run once more: a batch norm takes its statistics from `side`, and moves none */
     void *state;    /* what `prepare` made */
 
     const float *x[2]; /* forward: the inputs; backward: those that it needs */
-    float *y; /* forward: the output, NULL: a batch norm's statistics alone; backward: the output if it needs it */
+    float *y;          /* forward: the output; backward: the output if it needs it */
     const float *dy;
     float *dx[2]; /* NULL: not wanted */
     void *side;   /* comet_op_side_bytes; NULL if nothing is kept */
-    uint8_t *
-        mask; /* a bit for each value: was the ReLU on? Forward writes it, backward reads it; NULL: from y, or a norm's x */
+    /* A bit for each value: was the ReLU on? Forward writes it, backward reads it; NULL: from y, or a norm's x. */
+    uint8_t *mask;
     void *scratch;
-    uint64_t seed, step; /* of what is random */
-    /* Forward: where an op that can tell at hardly any cost puts the rms of its output's non-zeros; may be NULL. */
+
+    /* Of what is random: samples are counted over all ranks that train together, this one's from first_sample. */
+    uint64_t seed, step;
+    int64_t first_sample;
+    /* Forward: where an op that can tell at hardly any cost puts the rms of its output's non-zeros; may be NULL. Host. */
     double *rms;
-    /*
-     * A batch norm's backward from its normalised input: 0, or in how many parts of samples that input comes, so that it need not be there as a
-     * whole. fetch puts one of them into x[0], which has room for one; it may be asked for any, any number of times.
-     */
-    int parts;
-    comet_status (*fetch)(void *context, int part);
-    void *fetch_context;
-} comet_op_call;
+};
 
 typedef struct comet_op_kernel {
     /* Once for each node and batch; may be NULL. Of the call only what does not change from step to step is set. */
@@ -54,6 +54,8 @@ typedef struct comet_op_kernel {
     void (*forget)(void *state);
     size_t (*scratch)(const comet_op_call *call, int backward); /* bytes; NULL: none */
     comet_status (*forward)(const comet_op_call *call);
+    /* The same output once more, during backward: a batch norm takes its statistics from `side`. NULL: as forward. */
+    comet_status (*forward_again)(const comet_op_call *call);
     comet_status (*backward)(const comet_op_call *call); /* dx and gradients of parameters */
 } comet_op_kernel;
 
@@ -62,44 +64,68 @@ typedef struct comet_loss_call {
     comet_backend *backend;
     int batch, classes;
     const float *logits;
-    const int32_t *labels;
+    const int32_t *labels; /* host */
     float smoothing;
     float gradient_scale; /* of dlogits, beside 1 / batch: 1, or 1 / (number of accumulated batches) */
     float *dlogits;       /* NULL: not wanted */
     double loss;          /* out: the mean */
-    int top1, top5;       /* out: samples whose label is the greatest logit, is among the five greatest */
+    /*
+     * Out: samples whose label is the greatest logit, is among the five greatest. Of equal logits the class of lower
+     * index comes first. A sample with NaN among its logits is wrong: a network that diverged has no accuracy.
+     */
+    int top1, top5;
 } comet_loss_call;
 
-/* What a batch norm's normalised input is turned into. */
-typedef enum comet_rebuild {
-    COMET_REBUILD_NOTHING,
-    COMET_REBUILD_NORM,
-    COMET_REBUILD_RELU,
-    COMET_REBUILD_SILU
-} comet_rebuild;
+/* One update of all trained parameters of a graph from their gradients, which stay as they are. */
+typedef struct comet_update_call {
+    comet_backend *backend;
+    const comet_optimiser *optimiser;
+    const comet_optimiser_step *step;
+    comet_parameter *parameters; /* comet_graph_parameter(g, 0) */
+    int count;
+    float *state; /* comet_optimiser_bytes */
+    /*
+     * Host, of `count`, or NULL: of each parameter the mean of |momentum| (AdamW: of |first moment|; SGD without momentum:
+     * of |gradient|, scaled and decayed) after the update; 0 where it is not trained.
+     */
+    double *means;
+    /* Out: the first parameter of which a value or some state is not finite now, which cannot be taken back; -1: none. */
+    int broken;
+} comet_update_call;
+
+/* Images as they come from the host, into the network's input. */
+typedef struct comet_images_call {
+    comet_backend *backend;
+    const comet_normalisation *normalisation;
+    const uint8_t *bytes; /* host: `count` images of `pixels` pixels, NHWC */
+    int64_t count, batch, pixels;
+    int channels;
+    float *values; /* of `batch` images: those behind `count` are zero */
+} comet_images_call;
 
 struct comet_backend {
     const char *name;
     comet_threads *threads;
+    comet_space *space;
     /* 1: it can compute this node at this batch, forward and, if training, backward. */
     int (*supports)(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch, int training);
     const comet_op_kernel *kernels[COMET_OP_KINDS]; /* NULL: unknown kind */
+    comet_status (*images)(const comet_images_call *call);
     comet_status (*loss)(comet_loss_call *call);
-    void (*add)(comet_backend *backend, float *sum, const float *a, const float *b,
-                int64_t count); /* sum may be a or b */
-    /* call->node is a batch norm. In y is its normalised input; it becomes its output, that of its ReLU, or of the SiLU behind it. */
-    void (*rebuild)(const comet_op_call *call, comet_rebuild what);
-    /* After a batch norm's forward: the codec's grid for its input (comet/codec.h). Arrays are in call->side and call->scratch. */
-    void (*norm_grid)(const comet_op_call *call, comet_codec_grid *grid);
-    /* What the library takes for itself, in code, descriptions and packed matrices, to train and evaluate at this batch: not less. */
+    comet_status (*update)(comet_update_call *call);
+    /* sum = a + b; sum may be a or b. */
+    comet_status (*add)(comet_backend *backend, float *sum, const float *a, const float *b, int64_t count);
+    /* Holds what a plan does not keep in its buffers (holder.h). */
+    comet_status (*holder_new)(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
+    /* What the library takes for itself, in code, descriptions and packed matrices, at this batch: not less. */
     size_t (*library_bytes)(const comet_backend *backend, const comet_graph *g, int batch);
     void (*free)(comet_backend *backend);
 };
 
 /*
- * oneDNN for convolutions and matrix products, our own code for the rest. `threads` is how many threads work (0: one per core);
- * backend->threads is a pool of the same ones, for the store too. COMET_ERROR_UNSUPPORTED: the oneDNN found at run time is another
- * major version than that compiled with.
+ * oneDNN for convolutions and matrix products, our own code for the rest. `threads` is how many threads work (0: one per
+ * core); backend->threads is a pool of the same ones, for the store too. COMET_ERROR_UNSUPPORTED: the oneDNN found at run
+ * time is another major version than that compiled with.
  */
 comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *allocator, comet_backend **backend);
 

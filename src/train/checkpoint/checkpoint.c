@@ -58,6 +58,22 @@ uint32_t comet_checkpoint_sum_data(const char *name, const void *data, size_t by
     return (uint32_t)(bytes ? crc32_z(crc, data, bytes) : crc);
 }
 
+comet_status comet_checkpoint_sum_values(const char *name, comet_space *space, const float *values, int64_t count,
+                                         uint32_t *sum) {
+    enum { PIECE = 1 << 12 };
+    float piece[PIECE];
+    uLong crc = comet_checkpoint_sum_data(name, NULL, 0);
+    for (int64_t at = 0; at < count; at += PIECE) {
+        const size_t bytes = (size_t)(count - at < PIECE ? count - at : PIECE) * sizeof *piece;
+        comet_status status = space->read(space, piece, values + at, bytes);
+        if (status != COMET_OK)
+            return status;
+        crc = crc32_z(crc, (const Bytef *)piece, bytes);
+    }
+    *sum += (uint32_t)crc;
+    return COMET_OK;
+}
+
 uint32_t comet_checkpoint_sum_text(const char *key, const char *value) {
     return comet_checkpoint_sum_data(key, value, strlen(value));
 }

@@ -66,4 +66,8 @@ comet_status comet_checkpoint_is_whole(const char *path, const comet_allocator *
 uint32_t comet_checkpoint_sum_text(const char *key, const char *value);
 uint32_t comet_checkpoint_sum_data(const char *name, const void *data, size_t bytes);
 
+/* The same of values in a space, added to *sum. */
+comet_status comet_checkpoint_sum_values(const char *name, comet_space *space, const float *values, int64_t count,
+                                         uint32_t *sum);
+
 #endif

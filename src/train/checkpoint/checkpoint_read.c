@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "train/backend/cpu/statistics.h"
 #include "train/checkpoint/checkpoint_impl.h"
 #include "train/checkpoint/state_dict.h"
 #include "train/checkpoint/weights.h"
@@ -96,6 +95,8 @@ static comet_status take_texts(const reader *r) {
 
 /* ---- tensors ---- */
 
+enum { PIECE = 1 << 12 }; /* values */
+
 static comet_status read_weights(reader *r) {
     comet_checkpoint *c = r->checkpoint;
     comet_weights_report report;
@@ -109,11 +110,33 @@ static comet_status read_weights(reader *r) {
     c->batches = report.batches;
     for (int i = 0; i < c->parameter_count; i++) {
         const comet_parameter *p = &c->parameters[i];
-        r->sum += comet_checkpoint_sum_data(p->name, p->value, (size_t)p->count * sizeof(float));
+        status = comet_checkpoint_sum_values(p->name, p->space, p->value, p->count, &r->sum);
+        if (status != COMET_OK)
+            return comet_message_set(r->message, status, "'%.100s': %s", p->name, comet_status_string(status));
         if (comet_batch_count_name(p, name))
             r->sum += comet_checkpoint_sum_data(name, &c->batches, sizeof c->batches);
     }
     return COMET_OK;
+}
+
+/* The optimiser's state is in the parameters' space. */
+static comet_status read_array(reader *r, const comet_safetensors_entry *entry, float *values, int64_t count) {
+    comet_space *space = r->checkpoint->parameters[0].space;
+    float piece[PIECE];
+    int first = -1;
+    for (int64_t at = 0; at < count; at += PIECE) {
+        const uint64_t bytes = (uint64_t)(count - at < PIECE ? count - at : PIECE) * sizeof *piece;
+        comet_status status =
+            comet_safetensors_read(r->file, entry, (uint64_t)at * sizeof *piece, bytes, piece, r->message);
+        if (status == COMET_OK)
+            status = space->write(space, values + at, piece, (size_t)bytes);
+        if (status != COMET_OK)
+            return status;
+    }
+    comet_status status = space->find_nonfinite(space, &(comet_span){values, count}, 1, &first);
+    if (first >= 0)
+        return damaged(r, "the optimiser's state has values that are not finite");
+    return status == COMET_OK ? comet_checkpoint_sum_values(entry->name, space, values, count, &r->sum) : status;
 }
 
 static comet_status read_state(reader *r) {
@@ -125,12 +148,9 @@ static comet_status read_state(reader *r) {
         float *values = c->state + a * count;
         if (!entry || entry->type != COMET_SAFETENSORS_F32 || entry->ndim != 1 || entry->shape[0] != count)
             return damaged(r, "the optimiser's state is missing or of another size");
-        comet_status status = comet_safetensors_read(r->file, entry, 0, entry->bytes, values, r->message);
+        comet_status status = read_array(r, entry, values, count);
         if (status != COMET_OK)
             return status;
-        if (!comet_statistics_finite(NULL, values, count))
-            return damaged(r, "the optimiser's state has values that are not finite");
-        r->sum += comet_checkpoint_sum_data(name.text, values, (size_t)entry->bytes);
     }
     return COMET_OK;
 }

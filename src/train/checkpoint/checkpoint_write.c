@@ -38,22 +38,30 @@ static void make_texts(texts *t, const comet_checkpoint *c) {
     set_text(t, COMET_TEXT_KEYS, t->keys);
 }
 
-static void make_checksum(texts *t, const comet_state_dict *dict) {
-    uint32_t sum = 0;
-    for (int i = 0; i < COMET_TEXT_CHECKSUM; i++)
-        sum += comet_checkpoint_sum_text(t->all[i].key, t->all[i].value);
-    for (size_t i = 0; i < dict->count; i++) {
-        const comet_safetensors_source *s = &dict->sources[i];
-        sum += comet_checkpoint_sum_data(s->entry.name, s->data,
-                                         comet_source_count(s) * comet_safetensors_type_bytes(s->entry.type));
-    }
-    snprintf(t->checksum, sizeof t->checksum, "%08" PRIx32, sum);
-    set_text(t, COMET_TEXT_CHECKSUM, t->checksum);
+static comet_status add_source(const comet_state_dict *dict, size_t i, uint32_t *sum) {
+    const comet_safetensors_source *s = &dict->sources[i];
+    const size_t count = comet_source_count(s);
+    if (s->produce)
+        return comet_checkpoint_sum_values(s->entry.name, dict->arrays[i].space, dict->arrays[i].values, (int64_t)count,
+                                           sum);
+    *sum += comet_checkpoint_sum_data(s->entry.name, s->data, count * comet_safetensors_type_bytes(s->entry.type));
+    return COMET_OK;
 }
 
-static void add_vector(comet_state_dict *dict, const char *name, comet_safetensors_type type, const void *data,
-                       int64_t count) {
-    dict->sources[dict->count++] = (comet_safetensors_source){.entry = {name, type, 1, {count}, 0, 0}, .data = data};
+static comet_status make_checksum(texts *t, const comet_state_dict *dict) {
+    uint32_t sum = 0;
+    comet_status status = COMET_OK;
+    for (int i = 0; i < COMET_TEXT_CHECKSUM; i++)
+        sum += comet_checkpoint_sum_text(t->all[i].key, t->all[i].value);
+    for (size_t i = 0; i < dict->count && status == COMET_OK; i++)
+        status = add_source(dict, i, &sum);
+    snprintf(t->checksum, sizeof t->checksum, "%08" PRIx32, sum);
+    set_text(t, COMET_TEXT_CHECKSUM, t->checksum);
+    return status;
+}
+
+static comet_safetensors_entry vector_of(const char *name, comet_safetensors_type type, int64_t count) {
+    return (comet_safetensors_entry){name, type, 1, {count}, 0, 0};
 }
 
 /* Names must outlive the sources: they are the caller's. */
@@ -61,11 +69,13 @@ static void add_own(comet_state_dict *dict, const comet_checkpoint *c, comet_che
     int64_t count = comet_optimiser_count(c->parameters, c->parameter_count);
     for (int a = 0; a < comet_optimiser_arrays(c->optimiser); a++, names++) {
         *names = comet_checkpoint_array_name(c->optimiser, a);
-        add_vector(dict, names->text, COMET_SAFETENSORS_F32, c->state + a * count, count);
+        const comet_safetensors_entry entry = vector_of(names->text, COMET_SAFETENSORS_F32, count);
+        comet_state_dict_add_array(dict, &entry, c->parameters[0].space, c->state + a * count);
     }
     for (int i = 0; i < c->blob_count; i++, names++) {
         *names = comet_checkpoint_blob_tensor(c->blobs[i].name);
-        add_vector(dict, names->text, COMET_SAFETENSORS_U8, c->blobs[i].data, (int64_t)c->blobs[i].bytes);
+        const comet_safetensors_entry entry = vector_of(names->text, COMET_SAFETENSORS_U8, (int64_t)c->blobs[i].bytes);
+        comet_state_dict_add(dict, &entry, c->blobs[i].data);
     }
 }
 
@@ -83,9 +93,10 @@ static comet_status write_new(const char *path, const comet_checkpoint *c, const
     status = comet_state_dict_check(&dict, path, message);
     if (status == COMET_OK) {
         make_texts(&t, c);
-        make_checksum(&t, &dict);
-        status = comet_safetensors_write(path, dict.sources, dict.count, t.all, COMET_TEXTS, allocator, message);
+        status = make_checksum(&t, &dict);
     }
+    if (status == COMET_OK)
+        status = comet_safetensors_write(path, dict.sources, dict.count, t.all, COMET_TEXTS, allocator, message);
     comet_state_dict_destroy(&dict);
     return status;
 }

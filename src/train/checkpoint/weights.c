@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/backend/cpu/statistics.h"
 #include "train/checkpoint/state_dict.h"
 
 comet_status comet_weights_write(const char *path, const comet_parameter *parameters, int count, int64_t batches,
@@ -22,6 +21,8 @@ comet_status comet_weights_write(const char *path, const comet_parameter *parame
 }
 
 /* ---- reading ---- */
+
+enum { PIECE = 1 << 12 }; /* values */
 
 typedef struct reader {
     const char *path;
@@ -136,13 +137,32 @@ static comet_status read_batch_count(reader *r, const comet_parameter *p) {
     return status;
 }
 
+/* Piece by piece through the host's memory. */
+static comet_status read_values(reader *r, const comet_safetensors_entry *entry, const comet_parameter *p) {
+    float piece[PIECE];
+    for (int64_t at = 0; at < p->count; at += PIECE) {
+        const int64_t count = p->count - at < PIECE ? p->count - at : PIECE;
+        comet_status status =
+            comet_safetensors_read_f32_part(r->file, entry, (uint64_t)at, (uint64_t)count, piece, r->message);
+        if (status != COMET_OK)
+            return status;
+        status = p->space->write(p->space, p->value + at, piece, (size_t)count * sizeof *piece);
+        if (status != COMET_OK)
+            return comet_message_set(r->message, status, "'%.100s': %s", p->name, comet_status_string(status));
+    }
+    return COMET_OK;
+}
+
 static comet_status read_parameter(reader *r, int i) {
     comet_parameter *p = &r->parameters[i];
     const comet_safetensors_entry *entry = comet_safetensors_find(r->file, p->name);
     if (r->report.classifier_kept && is_classifier(r, i)) /* all of it: weight and bias belong together */
         return COMET_OK;
-    comet_status status = comet_safetensors_read_f32(r->file, entry, p->value, r->message);
-    if (status == COMET_OK && !comet_statistics_finite(NULL, p->value, p->count))
+    int first = -1;
+    comet_status status = read_values(r, entry, p);
+    if (status == COMET_OK)
+        status = p->space->find_nonfinite(p->space, &(comet_span){p->value, p->count}, 1, &first);
+    if (first >= 0)
         return comet_message_set(r->message, COMET_ERROR_CORRUPT, "'%.100s' in '%.300s' has values that are not finite",
                                  p->name, r->path);
     r->report.read += status == COMET_OK;

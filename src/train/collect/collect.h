@@ -68,7 +68,7 @@ void comet_collect_saved(comet_collect *collect, const comet_plan_entry *entry, 
  * is none. A batch norm whose input comes in parts is told of each part instead, when it is in call->x[0] for the first time.
  */
 void comet_collect_backward(comet_collect *collect, const comet_op_call *call, const float *norm_side);
-void comet_collect_part(comet_collect *collect, const comet_op_call *call, int part);
+void comet_collect_part(comet_collect *collect, const comet_op_call *call, int part, int parts);
 
 /* How many bytes were read for statistics since comet_collect_new: what collecting costs. */
 uint64_t comet_collect_read_bytes(const comet_collect *collect);

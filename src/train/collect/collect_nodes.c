@@ -211,7 +211,7 @@ void comet_collect_backward(comet_collect *c, const comet_op_call *call, const f
     comet_collect_node *n = node_of(c, call);
     if (n->wants & (COMET_WANT_OUTPUT | COMET_WANT_INPUT))
         see_layer(c, call, n);
-    if ((n->wants & COMET_WANT_NORM) && call->parts < 2) {
+    if (n->wants & COMET_WANT_NORM) {
         const rows r = rows_of(call, call->node->output);
         add_norm_rows(c, call, 0, r.count, r.channels);
         end_norm(c, call, n);
@@ -222,13 +222,13 @@ void comet_collect_backward(comet_collect *c, const comet_op_call *call, const f
         see_factors(c, call, n);
 }
 
-void comet_collect_part(comet_collect *c, const comet_op_call *call, int part) {
+void comet_collect_part(comet_collect *c, const comet_op_call *call, int part, int parts) {
     comet_collect_node *n = node_of(c, call);
     const rows r = rows_of(call, call->node->output);
-    const int64_t count = r.count / call->parts;
+    const int64_t count = r.count / parts;
     if (!(n->wants & COMET_WANT_NORM))
         return;
     add_norm_rows(c, call, part * count, count, r.channels);
-    if (part == call->parts - 1)
+    if (part == parts - 1)
         end_norm(c, call, n);
 }

@@ -32,7 +32,8 @@ void comet_graph_free(comet_graph *g) {
     const comet_allocator *allocator = g->allocator ? &copy : NULL;
     for (int i = 0; i < g->parameter_count; i++)
         comet_memory_give(allocator, (void *)g->parameters[i].name, COMET_NAME_BYTES);
-    comet_memory_give(allocator, g->memory, g->memory_bytes);
+    if (g->space)
+        g->space->give(g->space, g->memory, g->memory_bytes);
     comet_memory_give(allocator, g->parameters, (size_t)g->parameter_room * sizeof *g->parameters);
     comet_memory_give(allocator, g->nodes, (size_t)g->node_room * sizeof *g->nodes);
     comet_memory_give(allocator, g->values, (size_t)g->value_room * sizeof *g->values);

@@ -22,6 +22,7 @@
 #include "base/message.h"
 #include "comet/allocator.h"
 #include "comet/status.h"
+#include "train/graph/space.h"
 
 typedef struct comet_graph comet_graph;
 typedef int comet_value; /* negative: the call that should have made it failed */
@@ -92,8 +93,9 @@ typedef struct comet_parameter {
     int ndim;
     int64_t shape[4];
     int64_t count;
-    float *value;    /* of the static memory of a model; NULL in a graph that has none yet */
-    float *gradient; /* NULL if it is not trained */
+    comet_space *space; /* where the two below are */
+    float *value;       /* NULL in a graph that has no memory yet */
+    float *gradient;    /* NULL if it is not trained */
     int fan_in, fan_out;
 } comet_parameter;
 
@@ -102,14 +104,18 @@ comet_parameter *comet_graph_parameter(comet_graph *g, int index);
 comet_parameter *comet_graph_parameter_named(comet_graph *g, const char *name); /* NULL: none */
 
 /*
- * The memory of all values and, if they are trained and `gradients` is not 0, of their gradients, in one block, zeroed (running
- * variances and norm weights: 1). Once per graph. COMET_ERROR_ARGUMENT: the graph has a problem or has memory already.
+ * The memory of all values and, if they are trained and `gradients` is not 0, of their gradients, in one block of the
+ * space, zeroed (running variances and norm weights: 1). Once per graph, which must be freed before the space.
+ * COMET_ERROR_ARGUMENT: the graph has a problem or has memory already.
  */
-comet_status comet_graph_allocate(comet_graph *g, int gradients);
+comet_status comet_graph_allocate(comet_graph *g, comet_space *space, int gradients);
 size_t comet_graph_static_bytes(const comet_graph *g, int gradients); /* what that takes */
 
-/* Running statistics of all batch norms: bytes, and a copy of them; `back` 1: from the copy. */
+/* Running statistics of all batch norms: bytes, and a copy of them in the same space; `back` 1: from the copy. */
 size_t comet_graph_running_bytes(const comet_graph *g);
-void comet_graph_copy_running(comet_graph *g, float *copy, int back);
+comet_status comet_graph_copy_running(comet_graph *g, float *copy, int back);
+
+/* All gradients as one array, in the order of the parameters; the gaps between them are 0. NULL: there are none. */
+float *comet_graph_gradients(const comet_graph *g, int64_t *count);
 
 #endif

@@ -63,8 +63,9 @@ struct comet_graph {
     comet_parameter *parameters;
     int value_count, value_room, node_count, node_room, parameter_count, parameter_room;
     comet_value input, output; /* -1: not set */
+    comet_space *space;        /* of the memory; NULL: there is none yet */
     void *memory;
-    size_t memory_bytes;
+    size_t memory_bytes, gradient_bytes; /* gradients are at its end */
 };
 
 /* Marks the graph with its first problem. Returns -1. */

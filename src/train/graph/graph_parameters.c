@@ -36,30 +36,48 @@ size_t comet_graph_static_bytes(const comet_graph *g, int gradients) {
     return bytes;
 }
 
-comet_status comet_graph_allocate(comet_graph *g, int gradients) {
-    if (g->status != COMET_OK || g->memory)
-        return COMET_ERROR_ARGUMENT;
-    size_t bytes = comet_graph_static_bytes(g, gradients);
-    char *next = comet_memory_take(g->allocator, bytes);
-    if (!next)
-        return COMET_ERROR_MEMORY;
-    memset(next, 0, bytes);
-    g->memory = next;
-    g->memory_bytes = bytes;
+/* The values, then the gradients. */
+static void place_arrays(comet_graph *g, int gradients) {
+    char *next = g->memory;
     for (int i = 0; i < g->parameter_count; i++) {
-        comet_parameter *p = &g->parameters[i];
-        p->value = (float *)next;
-        next += array_bytes(p);
-        if (p->kind == COMET_NORM_WEIGHT || p->kind == COMET_RUNNING_VAR)
-            for (int64_t k = 0; k < p->count; k++)
-                p->value[k] = 1;
+        g->parameters[i].space = g->space;
+        g->parameters[i].value = (float *)next;
+        next += array_bytes(&g->parameters[i]);
     }
+    g->gradient_bytes = g->memory_bytes - (size_t)(next - (char *)g->memory);
     for (int i = 0; gradients && i < g->parameter_count; i++)
         if (is_trained(&g->parameters[i])) {
             g->parameters[i].gradient = (float *)next;
             next += array_bytes(&g->parameters[i]);
         }
-    return COMET_OK;
+}
+
+static comet_status fill_arrays(comet_graph *g) {
+    comet_status status = g->space->fill(g->space, g->memory, (int64_t)(g->memory_bytes / sizeof(float)), 0);
+    for (int i = 0; i < g->parameter_count && status == COMET_OK; i++) {
+        const comet_parameter *p = &g->parameters[i];
+        if (p->kind == COMET_NORM_WEIGHT || p->kind == COMET_RUNNING_VAR)
+            status = g->space->fill(g->space, p->value, p->count, 1);
+    }
+    return status;
+}
+
+comet_status comet_graph_allocate(comet_graph *g, comet_space *space, int gradients) {
+    if (g->status != COMET_OK || g->memory)
+        return COMET_ERROR_ARGUMENT;
+    const size_t bytes = comet_graph_static_bytes(g, gradients);
+    comet_status status = space->take(space, bytes, &g->memory);
+    if (status != COMET_OK)
+        return status;
+    g->space = space;
+    g->memory_bytes = bytes;
+    place_arrays(g, gradients);
+    return fill_arrays(g);
+}
+
+float *comet_graph_gradients(const comet_graph *g, int64_t *count) {
+    *count = (int64_t)(g->gradient_bytes / sizeof(float));
+    return *count ? (float *)((char *)g->memory + g->memory_bytes - g->gradient_bytes) : NULL;
 }
 
 size_t comet_graph_running_bytes(const comet_graph *g) {
@@ -70,12 +88,15 @@ size_t comet_graph_running_bytes(const comet_graph *g) {
     return bytes;
 }
 
-void comet_graph_copy_running(comet_graph *g, float *copy, int back) {
-    for (int i = 0; copy && i < g->parameter_count; i++) {
+comet_status comet_graph_copy_running(comet_graph *g, float *copy, int back) {
+    comet_status status = COMET_OK;
+    for (int i = 0; copy && i < g->parameter_count && status == COMET_OK; i++) {
         const comet_parameter *p = &g->parameters[i];
         if (p->kind < COMET_RUNNING_MEAN)
             continue;
-        memcpy(back ? p->value : copy, back ? copy : p->value, (size_t)p->count * sizeof *copy);
+        status =
+            g->space->copy(g->space, back ? p->value : copy, back ? copy : p->value, (size_t)p->count * sizeof *copy);
         copy += p->count;
     }
+    return status;
 }

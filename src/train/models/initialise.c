@@ -72,33 +72,47 @@ static void draw_piece(const draw *d, uint64_t seed, int index, int64_t piece, i
 
 /* ---- parameters ---- */
 
+/* Some values of a parameter, drawn in the host's memory. */
+enum { CHUNK = PIECE << 7 };
+
 typedef struct job {
     draw draw;
     uint64_t seed;
     int index;
-    comet_parameter *parameter;
+    int64_t first, count; /* `first` is a multiple of PIECE */
     unsigned workers;
+    float values[CHUNK];
 } job;
 
 static void draw_share(void *context, unsigned worker) {
-    const job *j = context;
-    int64_t count = j->parameter->count, pieces = (count + PIECE - 1) / PIECE;
-    int64_t end = pieces * (worker + 1) / j->workers;
+    job *j = context;
+    const int64_t pieces = (j->count + PIECE - 1) / PIECE, end = pieces * (worker + 1) / j->workers;
     for (int64_t piece = pieces * worker / j->workers; piece < end; piece++) {
-        int64_t first = piece * PIECE;
-        draw_piece(&j->draw, j->seed, j->index, piece, count - first < PIECE ? count - first : PIECE,
-                   j->parameter->value + first);
+        const int64_t at = piece * PIECE, left = j->count - at;
+        draw_piece(&j->draw, j->seed, j->index, j->first / PIECE + piece, left < PIECE ? left : PIECE, j->values + at);
     }
 }
 
-void comet_initialise(comet_initialisation rule, uint64_t seed, comet_parameter *parameters, int count,
-                      comet_threads *threads) {
-    for (int i = 0; i < count; i++) {
-        job j = {draw_of(rule, &parameters[i]), seed, i, &parameters[i], comet_threads_count(threads)};
-        if (j.draw.kind == CONSTANT)
-            for (int64_t k = 0; k < parameters[i].count; k++)
-                parameters[i].value[k] = (float)j.draw.size;
-        else
-            comet_parallel(threads, j.workers, draw_share, &j);
+static comet_status draw_parameter(job *j, const comet_parameter *p, comet_threads *threads) {
+    comet_status status = COMET_OK;
+    for (j->first = 0; j->first < p->count && status == COMET_OK; j->first += CHUNK) {
+        j->count = p->count - j->first < CHUNK ? p->count - j->first : CHUNK;
+        comet_parallel(threads, j->workers, draw_share, j);
+        status = p->space->write(p->space, p->value + j->first, j->values, (size_t)j->count * sizeof *j->values);
     }
+    return status;
+}
+
+comet_status comet_initialise(comet_initialisation rule, uint64_t seed, comet_parameter *parameters, int count,
+                              comet_threads *threads) {
+    comet_status status = COMET_OK;
+    job j = {.seed = seed, .workers = comet_threads_count(threads)};
+    for (int i = 0; i < count && status == COMET_OK; i++) {
+        const comet_parameter *p = &parameters[i];
+        j.draw = draw_of(rule, p);
+        j.index = i;
+        status = j.draw.kind == CONSTANT ? p->space->fill(p->space, p->value, p->count, (float)j.draw.size)
+                                         : draw_parameter(&j, p, threads);
+    }
+    return status;
 }

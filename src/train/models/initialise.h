@@ -26,8 +26,8 @@ typedef enum comet_initialisation {
 } comet_initialisation;
 
 /* `parameters`: a graph's, all of them, in its order (comet_graph_parameter(g, 0)). threads may be NULL. */
-void comet_initialise(comet_initialisation rule, uint64_t seed, comet_parameter *parameters, int count,
-                      comet_threads *threads);
+comet_status comet_initialise(comet_initialisation rule, uint64_t seed, comet_parameter *parameters, int count,
+                              comet_threads *threads);
 
 /* The value below which a standard normal one is with probability p, 0 < p < 1; the same bits everywhere. */
 double comet_normal_quantile(double p);

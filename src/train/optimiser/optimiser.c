@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is to be updated and by whom; the arithmetic is in optimiser_rules.c. */
 #include "train/optimiser/optimiser.h"
 
-#include "base/parallel.h"
-#include "train/optimiser/optimiser_rules.h"
+#include <math.h>
 
 comet_optimiser comet_optimiser_default(comet_optimiser_kind kind) {
     comet_optimiser o = {.kind = kind, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
@@ -59,72 +57,46 @@ size_t comet_optimiser_bytes(const comet_optimiser *o, const comet_parameter *pa
     return (size_t)comet_optimiser_arrays(o) * (size_t)comet_optimiser_count(parameters, count) * sizeof(float);
 }
 
-/* ---- sharing the work ---- */
-
-/* A parameter is cut into pieces whatever the number of threads: sums over them come out the same. */
-enum { PIECES = 64, SMALL = 1 << 14 };
-
-typedef struct job {
-    comet_optimiser_rule rule;
-    comet_parameter *parameter;
-    float *state[COMET_OPTIMISER_MOST_ARRAYS];
-    comet_optimiser_sum sums[PIECES];
-    int wants_sums;
-    unsigned workers;
-} job;
-
-static void update_piece(job *j, int piece) {
-    const comet_parameter *p = j->parameter;
-    int64_t first = p->count * piece / PIECES, end = p->count * (piece + 1) / PIECES;
-    comet_optimiser_span span = {p->value + first, p->gradient + first, {NULL, NULL}, end - first};
-    for (int a = 0; a < COMET_OPTIMISER_MOST_ARRAYS; a++)
-        span.state[a] = j->state[a] ? j->state[a] + first : NULL;
-    j->sums[piece] = comet_optimiser_apply(&j->rule, &span, j->wants_sums);
-}
-
-static void update_share(void *context, unsigned worker) {
-    job *j = context;
-    for (int piece = (int)worker; piece < PIECES; piece += (int)j->workers)
-        update_piece(j, piece);
-}
-
-/* Of all pieces. */
-static comet_optimiser_sum update_parameter(job *j, comet_threads *threads) {
-    comet_optimiser_sum all = {.finite = 1};
-    comet_parallel(threads, j->workers, update_share, j);
-    for (int piece = 0; piece < PIECES; piece++) {
-        all.sum += j->sums[piece].sum;
-        all.finite &= j->sums[piece].finite;
-    }
-    return all;
-}
+/* ---- the numbers of an update ---- */
 
 static int is_decayed(const comet_optimiser *o, const comet_parameter *p) {
     return !o->decay_weights_only || p->kind == COMET_CONV_WEIGHT || p->kind == COMET_LINEAR_WEIGHT;
 }
 
-int comet_optimiser_update(const comet_optimiser *o, const comet_optimiser_step *step, comet_parameter *parameters,
-                           int count, float *state, double *means, comet_threads *threads) {
-    int broken = -1;
-    int64_t total = comet_optimiser_count(parameters, count), first = 0;
-    for (int i = 0; i < count; i++) {
-        comet_parameter *p = &parameters[i];
-        if (means)
-            means[i] = 0.0;
-        if (!is_trained(p))
-            continue;
-        job j = {.rule = comet_optimiser_rule_of(o, step, is_decayed(o, p)),
-                 .parameter = p,
-                 .wants_sums = means != NULL,
-                 .workers = p->count < SMALL ? 1 : comet_threads_count(threads)};
-        for (int a = 0; a < comet_optimiser_arrays(o); a++)
-            j.state[a] = state + a * total + first;
-        const comet_optimiser_sum all = update_parameter(&j, threads);
-        if (means)
-            means[i] = all.sum / (double)p->count;
-        if (!all.finite && broken < 0)
-            broken = i;
-        first += p->count;
-    }
-    return broken;
+/* beta^n by squaring: the same bits everywhere, which pow does not promise. */
+static double power(double base, int64_t n) {
+    double result = 1.0;
+    for (; n > 0; n >>= 1, base *= base)
+        result *= n & 1 ? base : 1.0;
+    return result;
+}
+
+static comet_optimiser_rule sgd_rule(const comet_optimiser *o, const comet_optimiser_step *step, int decayed) {
+    double momentum = o->momentum > 0.0 && step->momentum > 0.0 ? step->momentum : o->momentum;
+    return (comet_optimiser_rule){.kind = COMET_SGD,
+                                  .nesterov = o->nesterov,
+                                  .scale = (float)step->gradient_scale,
+                                  .decay = decayed ? (float)o->weight_decay : 0.0f,
+                                  .rate = (float)step->learning_rate,
+                                  .momentum = (float)momentum};
+}
+
+static comet_optimiser_rule adamw_rule(const comet_optimiser *o, const comet_optimiser_step *step, int decayed) {
+    double beta1 = step->momentum > 0.0 ? step->momentum : o->beta1;
+    double decay = decayed ? step->learning_rate * o->weight_decay : 0.0;
+    return (comet_optimiser_rule){.kind = COMET_ADAMW,
+                                  .scale = (float)step->gradient_scale,
+                                  .decay = (float)(1.0 - decay),
+                                  .rate = (float)(step->learning_rate / (1.0 - power(beta1, step->number))),
+                                  .momentum = (float)beta1,
+                                  .one_less = (float)(1.0 - beta1),
+                                  .beta2 = (float)o->beta2,
+                                  .other = (float)(1.0 - o->beta2),
+                                  .root = (float)sqrt(1.0 - power(o->beta2, step->number)),
+                                  .epsilon = (float)o->epsilon};
+}
+
+comet_optimiser_rule comet_optimiser_rule_of(const comet_optimiser *o, const comet_optimiser_step *step,
+                                             const comet_parameter *p) {
+    return o->kind == COMET_SGD ? sgd_rule(o, step, is_decayed(o, p)) : adamw_rule(o, step, is_decayed(o, p));
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SGD and AdamW, with PyTorch's arithmetic. State is plain arrays of the caller's; an update allocates nothing, and its
- * bits do not depend on the number of threads.
+ * SGD and AdamW: what they are told, the state they need, and the numbers of an update. The update itself is the
+ * backend's (comet_update_call in train/backend/backend.h).
  */
 #ifndef COMET_TRAIN_OPTIMISER_H
 #define COMET_TRAIN_OPTIMISER_H
 
-#include "comet/threads.h"
 #include "train/graph/graph.h"
 
 typedef enum comet_optimiser_kind { COMET_SGD, COMET_ADAMW } comet_optimiser_kind;
@@ -45,14 +44,22 @@ const char *comet_optimiser_array_name(const comet_optimiser *optimiser, int arr
 int64_t comet_optimiser_count(const comet_parameter *parameters, int count);
 size_t comet_optimiser_bytes(const comet_optimiser *optimiser, const comet_parameter *parameters, int count);
 
-/*
- * One update of all trained parameters of a graph (comet_graph_parameter(g, 0)) from their gradients, which stay as
- * they are. `state`: comet_optimiser_bytes. `means`, of `count`, or NULL: of each parameter the mean of |momentum| (AdamW: of
- * |first moment|; SGD without momentum: of |gradient|, scaled and decayed) after the update; 0 where it is not trained.
- * Answers the first parameter of which a value or some state is not finite after it, which cannot be taken back; -1: all
- * are.
- */
-int comet_optimiser_update(const comet_optimiser *optimiser, const comet_optimiser_step *step,
-                           comet_parameter *parameters, int count, float *state, double *means, comet_threads *threads);
+/* ---- for backends ---- */
+
+/* An optimiser and a step as the numbers that the loops of a parameter need, in fp32 as PyTorch has them there. */
+typedef struct comet_optimiser_rule {
+    comet_optimiser_kind kind;
+    int nesterov;
+    float scale;         /* of gradients */
+    float decay;         /* SGD: what of a value goes to its gradient; AdamW: what of a value stays */
+    float rate;          /* AdamW: over the first moment's bias */
+    float momentum;      /* AdamW: beta1 */
+    float one_less;      /* AdamW: 1 - beta1 */
+    float beta2, other;  /* AdamW: and 1 - beta2 */
+    float root, epsilon; /* AdamW: root of the second moment's bias */
+} comet_optimiser_rule;
+
+comet_optimiser_rule comet_optimiser_rule_of(const comet_optimiser *optimiser, const comet_optimiser_step *step,
+                                             const comet_parameter *parameter);
 
 #endif

@@ -97,7 +97,7 @@ comet_op_call comet_plan_call(const comet_plan *p, int node) {
                            .node = &p->graph->nodes[node],
                            .batch = p->options.batch,
                            .training = p->options.training,
-                           .relu = p->nodes[node].relu >= 0,
+                           .relu = p->nodes[node].relu_node >= 0,
                            .accumulate = p->options.accumulate,
                            .state = p->nodes[node].state};
 }
@@ -131,8 +131,8 @@ static void init_nodes(comet_plan *p) {
     for (int i = 0; i < p->n; i++) {
         comet_plan_node *n = &p->nodes[i];
         memset(n, 0, sizeof *n);
-        n->relu = n->y = n->side = n->mask = n->scratch_forward = n->scratch_backward = n->needs_y = n->dy = n->save =
-            n->save_norm = -1;
+        n->relu_node = n->y = n->side = n->mask = n->scratch_forward = n->scratch_backward = n->needs_y = n->dy =
+            n->save = n->save_norm = -1;
         for (int k = 0; k < 2; k++)
             n->x[k] = n->needs_x[k] = n->dx[k] = -1;
         n->output = p->graph->nodes[i].output;
@@ -142,7 +142,7 @@ static void init_nodes(comet_plan *p) {
         int relu = comet_op_fused_relu(p->graph, i);
         if (relu < 0)
             continue;
-        p->nodes[i].relu = relu;
+        p->nodes[i].relu_node = relu;
         p->nodes[i].output = p->graph->nodes[relu].output;
         p->nodes[relu].skip = 1;
     }

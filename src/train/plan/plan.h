@@ -13,6 +13,7 @@
 #include "train/backend/backend.h"
 
 typedef struct comet_plan comet_plan;
+typedef struct comet_learned comet_learned; /* learned.h */
 
 typedef enum comet_saved_kind {
     COMET_SAVED_VALUE, /* a value, as it is or through the store */
@@ -45,10 +46,8 @@ typedef struct comet_plan_entry {
     int has_relu;      /* NORM: on the grid of this ReLU's threshold */
     comet_shape shape; /* of a sample */
     size_t raw_bytes;
-    size_t stored_bytes;  /* what it takes: exact if it is kept, else an estimate, then the most seen */
-    size_t last_bytes;    /* what it took when it was last saved in the store; 0: never */
-    double rms;           /* of its non-zeros then, by a codec that says; 0: unknown */
-    int is_estimate;      /* of stored_bytes. 0: exact, 1: a guess, 2: the most that steps have shown */
+    size_t stored_bytes;  /* what it takes: exact if it is kept, else a guess */
+    int is_estimate;      /* 1: a guess */
     size_t worst_bytes;   /* CODEC: the most that its streams can take */
     size_t scratch_bytes; /* CODEC: what saving or loading one takes beside it: the codec's workspace */
     comet_form form;
@@ -97,22 +96,18 @@ void comet_plan_free(comet_plan *plan);
 void comet_plan_adopt(comet_plan *plan);
 
 const comet_graph *comet_plan_graph(const comet_plan *plan);
-comet_plan_bytes comet_plan_get_bytes(const comet_plan *plan);
+
+/* With the sizes that a run has learned; NULL: as the plan guesses them. */
+comet_plan_bytes comet_plan_get_bytes(const comet_plan *plan, const comet_learned *learned);
 int comet_plan_entries(const comet_plan *plan);
 const comet_plan_entry *comet_plan_get_entry(const comet_plan *plan, int index);
 
 /* 1: it is in the store while it is saved, in memory or in the file; 0: in the arena. */
 int comet_plan_in_store(const comet_plan_entry *entry);
 
-/* The bound of an entry that is stored by COMET_CODEC_EB, from the next step on. */
-void comet_plan_set_bound(comet_plan *plan, int index, comet_bound_kind kind, double bound);
-
-/* What an entry whose size is an estimate took, from steps under another plan. */
-void comet_plan_set_seen(comet_plan *plan, int index, size_t bytes);
-
 /* The times of a step, 2 n + 1 (evaluation: n + 1), and what lives at one of them: buffers of the arena and streams. */
 int comet_plan_times(const comet_plan *plan);
-size_t comet_plan_bytes_at(const comet_plan *plan, int time);
+size_t comet_plan_bytes_at(const comet_plan *plan, const comet_learned *learned, int time);
 
 /* A choice for `choose`: every VALUE and NORM as COMET_CODEC_EB at *(const double *)context times its root mean square. */
 void comet_plan_choose_eb(void *context, comet_plan_entry *entry);

@@ -113,7 +113,7 @@ static void find_needs(comet_plan *p, int i) {
         n->needs_x[0] = comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[0]) / (size_t)parts, time, time);
         add_load(p, i, p->norm_entry[i], n->needs_x[0], COMET_REBUILD_NOTHING);
         if (p->status == COMET_OK)
-            p->load_list[p->load_count - 1].by_parts = parts > 1;
+            p->load_list[p->load_count - 1].use = parts > 1 ? COMET_LOAD_NORM_BY_PARTS : COMET_LOAD_NORM_WHOLE;
     } else if (traits & COMET_NEEDS_X0)
         n->needs_x[0] = find_value(p, node->input[0], i);
     if (traits & COMET_NEEDS_X1)

@@ -11,6 +11,13 @@ typedef struct comet_buffer {
     int first, last; /* times; first negative: never used */
 } comet_buffer;
 
+/* What an entry is loaded for. */
+typedef enum comet_load_use {
+    COMET_LOAD_OPERAND,      /* before the backward */
+    COMET_LOAD_NORM_WHOLE,   /* by a batch norm's backward, during it */
+    COMET_LOAD_NORM_BY_PARTS /* the same, a part at a time */
+} comet_load_use;
+
 /*
  * Before the backward of a node: an entry into a buffer, and for a NORM what is made of it there; or the forward of a node once more, in the order
  * in which one needs the other.
@@ -19,8 +26,8 @@ typedef struct comet_plan_load {
     int entry; /* -1: a forward */
     int buffer;
     comet_rebuild rebuild;
-    int is_last;             /* then the entry is released */
-    int by_parts;            /* not before the backward but during it */
+    int is_last; /* then the entry is released */
+    comet_load_use use;
     int node, x[2], scratch; /* of a forward */
 } comet_plan_load;
 
@@ -36,7 +43,7 @@ typedef struct comet_plan_sum {
 typedef struct comet_plan_node {
     int skip;           /* a ReLU that its batch norm computes */
     int identity;       /* its output is its input: nothing to do */
-    int relu;           /* the node of that ReLU, -1 */
+    int relu_node;      /* the node of that ReLU, -1 */
     comet_value output; /* the ReLU's output, or its own */
     int x[2], y, side, mask, scratch_forward, scratch_backward;
     int needs_x[2], needs_y; /* backward */

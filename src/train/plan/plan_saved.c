@@ -50,7 +50,7 @@ static void ask(comet_plan *p, comet_plan_entry *e) {
 /* From u come the norm's own output, or that of the ReLU it computes, and that of a SiLU behind it. */
 static void mark_rebuildable(comet_plan *p, int node, int entry) {
     const comet_value y = p->graph->nodes[node].output;
-    if (p->nodes[node].relu >= 0) {
+    if (p->nodes[node].relu_node >= 0) {
         p->value_norm[p->nodes[node].output] = entry;
         p->value_rebuild[p->nodes[node].output] = COMET_REBUILD_RELU;
         return;
@@ -71,7 +71,7 @@ static void save_norms(comet_plan *p) {
             continue;
         comet_plan_entry e =
             entry_for(p, COMET_SAVED_NORM, i, node->input[0], comet_plan_value_bytes(p, node->input[0]));
-        e.has_relu = p->nodes[i].relu >= 0;
+        e.has_relu = p->nodes[i].relu_node >= 0;
         e.uses = 1;
         ask(p, &e);
         if (e.form.form != COMET_FORM_CODEC || e.form.codec.codec != COMET_CODEC_EB)
@@ -183,7 +183,7 @@ static void add_side(comet_plan *p, int node, comet_saved_kind kind, size_t byte
 /* 1: where the ReLU was on is known exactly without a mask. */
 static int knows_sign(const comet_plan *p, int node) {
     const comet_node *op = &p->graph->nodes[node];
-    const int fused = p->nodes[node].relu >= 0;
+    const int fused = p->nodes[node].relu_node >= 0;
     if (fused && p->norm_entry[node] >= 0)
         return 1;
     const int entry = fused ? p->value_entry[comet_plan_root(p, op->input[0])] : p->value_entry[op->output];
@@ -199,7 +199,7 @@ static void save_sides(comet_plan *p) {
         const size_t bytes = comet_op_side_bytes(p->graph, &p->graph->nodes[i], p->options.batch);
         if (bytes)
             add_side(p, i, COMET_SAVED_SIDE, bytes, &p->nodes[i].side);
-        if (!lone_relu(p, i) && p->nodes[i].relu < 0)
+        if (!lone_relu(p, i) && p->nodes[i].relu_node < 0)
             continue;
         if (!knows_sign(p, i)) {
             add_side(p, i, COMET_SAVED_MASK, (comet_plan_value_bytes(p, p->nodes[i].output) / sizeof(float) + 7) / 8,

@@ -24,7 +24,7 @@ static int format_options(const comet_run_session *s, char *text, size_t capacit
                     text_or(t->codec, "none"), t->error_rel, text_or(t->control, ""), t->calibration, t->batch,
                     s->accumulate, t->seed, s->schedule.rate, (int)s->schedule.kind, s->options->warmup_epochs,
                     o->momentum, o->nesterov, o->weight_decay, o->decay_weights_only, o->beta1, o->beta2,
-                    (double)t->smoothing, (int)s->options->augment, text_or(t->forms, ""), text_or(t->inject, ""));
+                    (double)t->smoothing, (int)s->options->augment, text_or(t->forms, ""), text_or(t->hooks.text, ""));
 }
 
 comet_status comet_run_identity_init(comet_run_identity *id, const comet_run_session *s) {

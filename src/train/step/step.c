@@ -2,41 +2,34 @@
 /* A step's memory. */
 #include "train/step/step.h"
 
-#include <string.h>
-
 #include "base/memory.h"
-#include "base/pages.h"
 #include "train/step/step_impl.h"
 
-static int needs_store(const comet_plan *p) {
+static int needs_holder(const comet_plan *p) {
     for (int i = 0; i < p->entry_count; i++)
         if (comet_plan_in_store(&p->entries[i]))
             return 1;
     return 0;
 }
 
-static comet_status take_arena(comet_step *s, void *memory, size_t bytes, comet_message *message) {
+static comet_status take_memory(comet_step *s, void *memory, size_t bytes, comet_message *message) {
     const size_t wanted = s->plan->arena_bytes;
+    comet_space *space = s->plan->backend->space;
     if (memory && bytes < wanted)
-        return comet_message_set(message, COMET_ERROR_CAPACITY, "the arena has %zu bytes, the plan needs %zu", bytes,
-                                 wanted);
-    s->arena = memory;
-    if (!memory) {
-        s->own_bytes = s->allocator ? wanted : comet_pages_round(wanted);
-        s->arena = s->allocator ? comet_memory_take(s->allocator, wanted) : comet_pages_take(s->own_bytes, 0);
-    }
-    return s->arena ? COMET_OK
-                    : comet_message_set(message, COMET_ERROR_MEMORY,
-                                        "no memory for the activations: %zu bytes are needed", wanted);
+        return comet_message_set(message, COMET_ERROR_CAPACITY, "the step was given %zu bytes, the plan needs %zu",
+                                 bytes, wanted);
+    s->memory = memory;
+    if (memory)
+        return COMET_OK;
+    s->own_bytes = wanted;
+    comet_status status = space->take(space, wanted, (void **)&s->memory);
+    return status == COMET_OK
+               ? COMET_OK
+               : comet_message_set(message, status, "no memory for the activations: %zu bytes are needed", wanted);
 }
 
-static void give_arena(comet_step *s) {
-    if (!s->own_bytes)
-        return;
-    if (s->allocator)
-        comet_memory_give(s->allocator, s->arena, s->own_bytes);
-    else
-        comet_pages_give(s->arena, s->own_bytes);
+static size_t held_bytes(const comet_plan *p) {
+    return (size_t)p->entry_count + 1;
 }
 
 void comet_step_free(comet_step *s) {
@@ -44,10 +37,10 @@ void comet_step_free(comet_step *s) {
         return;
     comet_allocator copy = s->allocator_copy;
     const comet_allocator *allocator = s->allocator ? &copy : NULL;
-    if (s->handles)
-        comet_step_release_all(s);
-    give_arena(s);
-    comet_memory_give(allocator, s->handles, comet_step_handles_bytes(s->plan));
+    comet_space *space = s->plan->backend->space;
+    if (s->own_bytes)
+        space->give(space, s->memory, s->own_bytes);
+    comet_memory_give(allocator, s->held, held_bytes(s->plan));
     comet_memory_give(allocator, s, sizeof *s);
 }
 
@@ -60,28 +53,29 @@ static comet_status check_parameters(const comet_plan *p, comet_message *message
     return COMET_OK;
 }
 
-comet_status comet_step_new(comet_plan *plan, comet_store *store, void *memory, size_t memory_bytes,
-                            const comet_allocator *allocator, comet_step **step, comet_message *message) {
-    if (!plan || !step || (needs_store(plan) && !store))
-        return comet_message_set(message, COMET_ERROR_ARGUMENT, "a step needs a plan, and a store if not all is kept");
+comet_status comet_step_new(const comet_plan *plan, const comet_step_parts *parts, const comet_allocator *allocator,
+                            comet_step **step, comet_message *message) {
+    if (!plan || !parts || !step || (needs_holder(plan) && (!parts->holder || !parts->learned)))
+        return comet_message_set(message, COMET_ERROR_ARGUMENT,
+                                 "a step needs a plan, and if not all is kept a holder and what is learned");
     comet_status status = check_parameters(plan, message);
     if (status != COMET_OK)
         return status;
     comet_step *s = comet_memory_take(allocator, sizeof *s);
     if (!s)
         return comet_message_memory(message);
-    memset(s, 0, sizeof *s);
-    s->plan = plan;
-    s->store = store;
+    *s = (comet_step){.plan = plan,
+                      .learned = parts->learned,
+                      .holder = parts->holder,
+                      .watch = {comet_step_see_held, comet_step_see_loaded, s}};
     if (allocator) {
         s->allocator_copy = *allocator;
         s->allocator = &s->allocator_copy;
     }
-    s->handles = comet_memory_take(allocator, comet_step_handles_bytes(plan));
-    if (s->handles)
-        memset(s->handles, 0, comet_step_handles_bytes(plan));
-    status = s->handles ? take_arena(s, memory, memory_bytes, message) : comet_message_memory(message);
+    s->held = comet_memory_take(allocator, held_bytes(plan));
+    status = s->held ? take_memory(s, parts->memory, parts->memory_bytes, message) : comet_message_memory(message);
     if (status != COMET_OK) {
+        s->own_bytes = 0;
         comet_step_free(s);
         return status;
     }

@@ -3,44 +3,60 @@
 #ifndef COMET_TRAIN_STEP_IMPL_H
 #define COMET_TRAIN_STEP_IMPL_H
 
+#include "train/plan/learned.h"
 #include "train/plan/plan_impl.h"
 #include "train/step/step.h"
+
+/* A batch norm whose backward reads what is held. */
+typedef struct comet_step_norm {
+    const comet_op_call *call; /* NULL: there is none under way */
+    int slot, parts, by_parts;
+    int seen; /* parts that were there once */
+} comet_step_norm;
 
 struct comet_step {
     comet_allocator allocator_copy;
     const comet_allocator *allocator;
-    comet_plan *plan;
-    comet_store *store;
-    char *arena;
-    size_t own_bytes;                  /* of the arena, if it is ours */
-    comet_store_handle *handles;       /* by entry and part; 0: none */
+    const comet_plan *plan;
+    comet_learned *learned;
+    comet_holder *holder;
+    char *memory;        /* of the plan's buffers */
+    size_t own_bytes;    /* of it, if it is ours */
+    unsigned char *held; /* by entry: 1: in this run */
+    comet_holder_watch watch;
     const comet_step_options *options; /* of the run */
-    uint64_t stored_bytes;
+    comet_step_norm norm;
     int failed;  /* node whose op failed, -1 */
     int refused; /* entry for which there was no room, -1 */
 };
 
 static inline void *comet_step_at(const comet_step *s, int buffer) {
-    return buffer < 0 ? NULL : s->arena + s->plan->buffers[buffer].offset;
+    return buffer < 0 ? NULL : s->memory + s->plan->buffers[buffer].offset;
 }
 
-/* ---- step_saved.c: what is saved, into the store and back ---- */
+/* ---- step_saved.c: what is saved, into the holder and back ---- */
 
-size_t comet_step_handles_bytes(const comet_plan *plan);
+/* Holds a value that is there, an op's output, a batch norm's input: these two are computed. */
+comet_status comet_step_hold(comet_step *s, int entry, const float *values);
+comet_status comet_step_hold_output(comet_step *s, int entry, const comet_op_call *call);
+comet_status comet_step_hold_norm(comet_step *s, int entry, const comet_op_call *call);
 
-typedef struct comet_step_content {
-    float *data;
-    const comet_codec_grid *grid; /* NULL: the values as they are */
-    double rms;                   /* of the non-zeros, normalised by the grid; 0 or not finite: not known */
-} comet_step_content;
-
-comet_status comet_step_save(comet_step *s, int entry, const comet_step_content *content);
+/* An operand of a backward. */
 comet_status comet_step_load(comet_step *s, const comet_plan_load *load);
-comet_status comet_step_load_part(const comet_step *s, int entry, int part, float *data);
+
+/* A batch norm's backward from what is held. */
+comet_status comet_step_norm_backward(comet_step *s, const comet_plan_load *load, const comet_op_call *call);
+
 void comet_step_release(comet_step *s, int entry);
-void comet_step_release_all(comet_step *s);
+
+/* Whom the holder tells. */
+comet_status comet_step_see_held(void *step, const comet_held_part *part);
+comet_status comet_step_see_loaded(void *step, int slot, int part, float *values);
+
+/* What the holder knows by now of this run, into what is learned; all bytes that it took. */
+uint64_t comet_step_learn(comet_step *s);
 
 /* The batch from its bytes; samples that do not count are zero. */
-void comet_step_normalise(const comet_step *s, float *values);
+comet_status comet_step_normalise(const comet_step *s, float *values);
 
 #endif

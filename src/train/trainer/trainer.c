@@ -16,25 +16,28 @@ static comet_status first_values(comet_trainer *t, comet_message *message) {
     comet_status status = comet_model_find(t->options.model, &model, message);
     if (status != COMET_OK)
         return status;
-    status = comet_graph_allocate(g, 1);
+    status = comet_graph_allocate(g, t->parts.backend->space, 1);
     if (status != COMET_OK)
         return comet_message_set(message, status, "no memory for the weights: %zu bytes are needed",
                                  comet_graph_static_bytes(g, 1));
-    comet_initialise(model->initialisation, t->options.seed, comet_graph_parameter(g, 0), comet_graph_parameters(g),
-                     t->parts.backend->threads);
-    return COMET_OK;
+    status = comet_initialise(model->initialisation, t->options.seed, comet_graph_parameter(g, 0),
+                              comet_graph_parameters(g), t->parts.backend->threads);
+    return status == COMET_OK
+               ? COMET_OK
+               : comet_message_set(message, status, "the first weights: %s", comet_status_string(status));
 }
 
 static comet_status take_state(comet_trainer *t, comet_message *message) {
     comet_graph *g = t->parts.graph;
     const int count = comet_graph_parameters(g);
     t->state_bytes = comet_optimiser_bytes(&t->options.optimiser, comet_graph_parameter(g, 0), count);
-    t->state = comet_memory_take(t->allocator, t->state_bytes);
+    comet_space *space = t->parts.backend->space;
     t->means = comet_memory_take(t->allocator, (size_t)count * sizeof *t->means);
-    if (!t->state || !t->means)
-        return comet_message_set(message, COMET_ERROR_MEMORY, "no memory for the optimiser: %zu bytes are needed",
-                                 t->state_bytes);
-    memset(t->state, 0, t->state_bytes);
+    comet_status status = t->means ? space->take(space, t->state_bytes, (void **)&t->state) : COMET_ERROR_MEMORY;
+    if (status == COMET_OK)
+        status = space->fill(space, t->state, (int64_t)(t->state_bytes / sizeof *t->state), 0);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "no memory for the optimiser: %zu bytes are needed", t->state_bytes);
     memset(t->means, 0, (size_t)count * sizeof *t->means);
     return COMET_OK;
 }
@@ -51,11 +54,6 @@ static comet_status copy_directory(comet_trainer *t, comet_message *message) {
     return COMET_OK;
 }
 
-static comet_status make_inject(comet_trainer *t, comet_message *message) {
-    comet_status status = comet_inject_new(t->options.inject, t->options.seed, t->allocator, &t->inject, message);
-    return status == COMET_OK ? comet_inject_check(t->inject, t->parts.plan, message) : status;
-}
-
 static comet_status make(comet_trainer *t, comet_message *message) {
     comet_status status = copy_directory(t, message);
     if (status == COMET_OK)
@@ -70,8 +68,9 @@ static comet_status make(comet_trainer *t, comet_message *message) {
         status = comet_trainer_judge_new(t, message);
     if (status == COMET_OK)
         status = comet_trainer_control_new(t, message);
-    if (status == COMET_OK && t->options.inject)
-        status = make_inject(t, message);
+    const comet_trainer_hooks *hooks = &t->options.hooks;
+    if (status == COMET_OK && hooks->begin)
+        status = hooks->begin(hooks->text, t->options.seed, t->parts.plan, t->allocator, &t->hook, message);
     return status == COMET_OK ? comet_trainer_take(t, message) : status;
 }
 
@@ -107,10 +106,12 @@ void comet_trainer_free(comet_trainer *t) {
     comet_trainer_give(t);
     comet_trainer_control_free(t);
     comet_trainer_judge_free(t);
-    comet_inject_free(t->inject);
+    if (t->hook && t->options.hooks.end)
+        t->options.hooks.end(t->hook);
     if (t->means)
         comet_memory_give(allocator, t->means, (size_t)comet_graph_parameters(t->parts.graph) * sizeof *t->means);
-    comet_memory_give(allocator, t->state, t->state_bytes);
+    if (t->state)
+        t->parts.backend->space->give(t->parts.backend->space, t->state, t->state_bytes);
     comet_trainer_parts_free(&t->parts);
     if (t->spill_directory)
         comet_memory_give(allocator, t->spill_directory, strlen(t->spill_directory) + 1);
@@ -127,8 +128,8 @@ const comet_plan *comet_trainer_plan(const comet_trainer *t) {
     return t->parts.plan;
 }
 
-comet_store *comet_trainer_store(comet_trainer *t) {
-    return t->store;
+const comet_learned *comet_trainer_learned(const comet_trainer *t) {
+    return t->parts.learned;
 }
 
 float *comet_trainer_optimiser_state(comet_trainer *t) {
@@ -155,5 +156,5 @@ int comet_trainer_times(const comet_trainer *t) {
 }
 
 size_t comet_trainer_bytes_at(const comet_trainer *t, int time) {
-    return comet_plan_bytes_at(t->parts.plan, time);
+    return comet_plan_bytes_at(t->parts.plan, t->parts.learned, time);
 }

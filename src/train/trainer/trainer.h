@@ -7,17 +7,28 @@
 #define COMET_TRAIN_TRAINER_H
 
 #include "comet/control.h"
-#include "comet/store.h"
-#include "data/image/normalise.h"
 #include "train/backend/backend.h"
 #include "train/optimiser/optimiser.h"
 #include "train/plan/forms.h"
-#include "train/plan/plan.h"
+#include "train/step/step.h"
 #include "train/trainer/metrics.h"
 
 typedef struct comet_trainer comet_trainer;
 
+/* Someone who changes a training on purpose (study/inject.h). All NULL: nobody. */
+typedef struct comet_trainer_hooks {
+    const char *text; /* what he is told: runs with other texts are other runs */
+    comet_status (*begin)(const char *text, uint64_t seed, const comet_plan *plan, const comet_allocator *allocator,
+                          void **context, comet_message *message);
+    /* Values were loaded for a backward; gradients are complete, after so many batches, before they are judged. */
+    comet_status (*loaded)(void *context, const comet_step_loaded *loaded);
+    comet_status (*gradients)(void *context, comet_graph *graph, int64_t batches);
+    void (*end)(void *context);
+} comet_trainer_hooks;
+
 typedef struct comet_trainer_options {
+    /* Where it is computed; NULL: oneDNN's backend. It becomes the trainer's. */
+    comet_status (*backend)(unsigned threads, const comet_allocator *allocator, comet_backend **backend);
     const char *model; /* train/models/model.h */
     int classes, height, width, channels;
     int batch;
@@ -33,7 +44,7 @@ typedef struct comet_trainer_options {
     double calibration;                                                   /* of controllers that have one; 0: its own */
     void (*control_log)(void *context, const comet_control_event *event); /* each decision; may be NULL */
     void *control_context;
-    const char *inject; /* errors on purpose (train/step/inject.h), or NULL */
+    comet_trainer_hooks hooks;
     /*
      * The most that weights, gradients, optimiser, activations and workspaces take together, with what the backend's library takes for itself
      * and reserved_bytes for what the caller holds (data set, prefetch). 0: no limit. What does not fit is spilled (if there is a directory),
@@ -47,6 +58,7 @@ typedef struct comet_trainer_options {
     int accumulate; /* batches for one update; 0 is 1 */
     float smoothing;
     uint64_t seed;                     /* first values, dropout */
+    int rank;                          /* among trainers of one network that reduce their gradients; 0 if alone */
     unsigned threads;                  /* 0: one per core */
     comet_normalisation normalisation; /* of the bytes given */
 } comet_trainer_options;
@@ -58,6 +70,7 @@ void comet_trainer_free(comet_trainer *trainer);
 typedef struct comet_trainer_result {
     double loss; /* mean of the batch */
     int top1, top5;
+    int complete;             /* 1: gradients are complete */
     int updated;              /* 1: this batch completed an update */
     int skipped;              /* 1: it would have, but the update was not finite: all is as it was before */
     uint64_t saved_raw_bytes; /* of this step: what was saved, as it is and as it was held, kept tensors included */
@@ -67,12 +80,35 @@ typedef struct comet_trainer_result {
 } comet_trainer_result;
 
 /*
- * One batch of options.batch images, NHWC: forward, backward; then, if it is the last of `accumulate`, an update. The first layer's input is not
- * kept but made from `pixels` again. After an error nothing has changed: COMET_ERROR_CAPACITY: the budget is too small after all, as sizes
- * were estimates; COMET_ERROR_DISK_FULL: the spill file. COMET_ERROR_DIVERGED: loss, gradients or running statistics of
- * the update are not finite; all is as it was before its first batch. Or they were, and what the update made of weights
- * or optimiser state is not: then these are lost (neither checkpoints nor weight files take them).
+ * One batch of options.batch images, NHWC: forward and backward. The first layer's input is not kept but made from
+ * `pixels` again. result->complete: it is the last of `accumulate`, and comet_trainer_update comes next. After an error
+ * nothing has changed: COMET_ERROR_CAPACITY: the budget is too small after all, as sizes were estimates;
+ * COMET_ERROR_DISK_FULL: the spill file.
  */
+comet_status comet_trainer_gradients(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels,
+                                     comet_trainer_result *result, comet_message *message);
+
+/*
+ * What trainers that train one network together reduce between the two calls: each array to its mean over them, so that
+ * all judge alike and make the same update. In the backend's space, but for the loss.
+ */
+typedef struct comet_trainer_pending {
+    float *gradients; /* of all parameters, with gaps of zeros */
+    int64_t gradient_count;
+    double *loss; /* the mean of the update's batches */
+} comet_trainer_pending;
+
+comet_trainer_pending comet_trainer_get_pending(comet_trainer *trainer);
+
+/*
+ * The update, when gradients are complete. COMET_ERROR_DIVERGED: loss, gradients or running statistics of the update are
+ * not finite; all is as it was before its first batch. Or they were, and what the update made of weights or optimiser
+ * state is not: then these are lost (neither checkpoints nor weight files take them).
+ */
+comet_status comet_trainer_update(comet_trainer *trainer, double learning_rate, double momentum,
+                                  comet_trainer_result *result, comet_message *message);
+
+/* Both: a batch, and an update if it completes one. */
 comet_status comet_trainer_train(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels,
                                  double learning_rate, double momentum, comet_trainer_result *result,
                                  comet_message *message);
@@ -85,10 +121,10 @@ comet_status comet_trainer_evaluate(comet_trainer *trainer, const uint8_t *pixel
 
 comet_graph *comet_trainer_graph(comet_trainer *trainer);
 const comet_plan *comet_trainer_plan(const comet_trainer *trainer);
-comet_store *comet_trainer_store(comet_trainer *trainer); /* plan and store: until the next batch, or estimates */
-float *comet_trainer_optimiser_state(comet_trainer *trainer);
-int64_t *comet_trainer_updates(comet_trainer *trainer); /* done so far: set it when resuming */
-int64_t *comet_trainer_batches(comet_trainer *trainer); /* trained so far: set it when resuming */
+const comet_learned *comet_trainer_learned(const comet_trainer *trainer); /* both until the next batch, or estimates */
+float *comet_trainer_optimiser_state(comet_trainer *trainer);             /* in the space of the graph's parameters */
+int64_t *comet_trainer_updates(comet_trainer *trainer);                   /* done so far: set it when resuming */
+int64_t *comet_trainer_batches(comet_trainer *trainer);                   /* trained so far: set it when resuming */
 
 /* What a resumed run must know of sizes: bytes of no more than comet_trainer_estimates_bytes, for a checkpoint. */
 size_t comet_trainer_estimates_bytes(const comet_trainer *trainer);

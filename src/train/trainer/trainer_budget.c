@@ -81,10 +81,17 @@ comet_status comet_trainer_plan_with(comet_trainer_parts *parts, const comet_tra
     comet_status status = comet_plan_new(parts->graph, parts->backend, &o, parts->allocator, &plan, message);
     if (status != COMET_OK)
         return status;
-    comet_trainer_recall(parts, plan);
+    comet_learned *learned;
+    if (comet_learned_new(plan, parts->allocator, &learned) != COMET_OK) {
+        comet_plan_free(plan);
+        return comet_message_memory(message);
+    }
+    comet_learned_free(parts->learned);
     comet_plan_free(parts->plan);
     parts->plan = plan;
+    parts->learned = learned;
     parts->saving = *saving;
+    comet_trainer_recall(parts);
     return COMET_OK;
 }
 
@@ -94,7 +101,7 @@ static size_t others(const comet_trainer_parts *parts, const comet_trainer_optio
 }
 
 size_t comet_trainer_need(const comet_trainer_parts *parts, const comet_trainer_options *options) {
-    const comet_plan_bytes b = comet_plan_get_bytes(parts->plan);
+    const comet_plan_bytes b = comet_plan_get_bytes(parts->plan, parts->learned);
     size_t store = b.store_bytes;
     if (options->spill_directory && b.worst_scratch_bytes < store) /* the rest can be in the file */
         store = b.worst_scratch_bytes;

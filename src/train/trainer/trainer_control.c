@@ -64,7 +64,7 @@ void comet_trainer_control_bounds(comet_trainer *t) {
         if (tensor < 0)
             continue;
         const comet_control_bound_value bound = comet_control_bound(t->control, tensor);
-        comet_plan_set_bound(t->parts.plan, i, bound.kind, bound.value);
+        comet_learned_set_bound(t->parts.learned, i, bound.kind, bound.value);
     }
 }
 
@@ -75,7 +75,7 @@ void comet_trainer_control_batch(comet_trainer *t) {
         const comet_plan_entry *e = comet_plan_get_entry(t->parts.plan, i);
         const int32_t tensor = comet_collect_find(t->parts.collect, e);
         if (tensor >= 0)
-            comet_control_see_rms(t->control, tensor, e->rms);
+            comet_control_see_rms(t->control, tensor, comet_learned_at(t->parts.learned, i)->rms);
     }
 }
 

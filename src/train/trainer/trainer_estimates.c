@@ -61,10 +61,10 @@ void comet_trainer_seen_free(comet_trainer_parts *parts) {
 
 void comet_trainer_learn(comet_trainer_parts *parts) {
     for (int i = 0; i < comet_plan_entries(parts->plan); i++) {
-        const comet_plan_entry *e = comet_plan_get_entry(parts->plan, i);
-        uint64_t *seen = &window_of(parts, 0)[place_of(parts, e)];
-        if (e->is_estimate == 2 && *seen < e->last_bytes)
-            *seen = e->last_bytes;
+        const comet_learned_entry *known = comet_learned_at(parts->learned, i);
+        uint64_t *seen = &window_of(parts, 0)[place_of(parts, comet_plan_get_entry(parts->plan, i))];
+        if (known->source == COMET_SIZE_SEEN && *seen < known->last_bytes)
+            *seen = known->last_bytes;
     }
 }
 
@@ -87,15 +87,15 @@ void comet_trainer_forget(comet_trainer_parts *parts) {
         before[place] = now[place] ? now[place] : (uint64_t)((double)before[place] * change);
         now[place] = 0;
     }
-    comet_trainer_recall(parts, parts->plan);
+    comet_trainer_recall(parts);
 }
 
-void comet_trainer_recall(comet_trainer_parts *parts, comet_plan *plan) {
-    for (int i = 0; i < comet_plan_entries(plan); i++) {
-        const comet_plan_entry *e = comet_plan_get_entry(plan, i);
+void comet_trainer_recall(comet_trainer_parts *parts) {
+    for (int i = 0; i < comet_plan_entries(parts->plan); i++) {
+        const comet_plan_entry *e = comet_plan_get_entry(parts->plan, i);
         const uint64_t most = most_of(parts, place_of(parts, e));
         if (e->is_estimate && most)
-            comet_plan_set_seen(plan, i, (size_t)most);
+            comet_learned_set_seen(parts->learned, i, (size_t)most);
     }
 }
 
@@ -109,8 +109,9 @@ uint64_t comet_trainer_streams(const comet_trainer_parts *parts) {
 
 int comet_trainer_expect_more(comet_trainer_parts *parts, int entry) {
     const comet_plan_entry *e = comet_plan_get_entry(parts->plan, entry);
-    const uint64_t more = e->stored_bytes + e->stored_bytes / 4 + 4096;
-    if (e->stored_bytes >= e->worst_bytes)
+    const size_t thought = comet_learned_at(parts->learned, entry)->stored_bytes;
+    const uint64_t more = thought + thought / 4 + 4096;
+    if (thought >= e->worst_bytes)
         return 0;
     window_of(parts, 0)[place_of(parts, e)] = more < e->worst_bytes ? more : e->worst_bytes;
     return 1;

@@ -4,7 +4,7 @@
 #define COMET_TRAIN_TRAINER_IMPL_H
 
 #include "train/collect/collect.h"
-#include "train/step/step.h"
+#include "train/plan/learned.h"
 #include "train/trainer/trainer.h"
 
 /* What is done to save memory beside what the forms ask for. It decides a plan, together with forms and sizes, and goes into checkpoints. */
@@ -26,6 +26,7 @@ typedef struct comet_trainer_parts {
     comet_forms *forms;
     comet_plan *base;              /* everything kept: it has the prepared ops */
     comet_plan *plan, *evaluation; /* those that are run */
+    comet_learned *learned;        /* of the plan */
     comet_saving saving;           /* of the plan */
     unsigned char *cut;            /* by value: 1: all behind it depends on it alone */
     unsigned char *again;          /* by value, for the saving that is tried: 1: computed again */
@@ -46,8 +47,8 @@ struct comet_trainer {
     comet_trainer_options options; /* of its strings only spill_directory may be read after comet_trainer_new */
     char *spill_directory;
     comet_trainer_parts parts;
-    comet_store *store;
-    size_t store_limit; /* 0: none */
+    comet_holder *holder;
+    size_t store_limit; /* of the holder; 0: none */
     void *arena;        /* of both plans, which take turns */
     size_t arena_bytes;
     float *state; /* of the optimiser */
@@ -64,10 +65,12 @@ struct comet_trainer {
 
     float *running; /* statistics as they were before the update under way */
     size_t running_bytes;
+    comet_span *spans;  /* of what is judged */
     comet_mean loss;    /* of its batches */
+    double mean_loss;   /* when they are complete: what is judged */
     comet_message flaw; /* the first of these that could not be run because it was not finite; empty: none */
 
-    comet_inject *inject; /* NULL: none */
+    void *hook; /* what the hooks made */
 };
 
 /* ---- trainer_parts.c ---- */
@@ -110,7 +113,7 @@ comet_status comet_trainer_plan_within(comet_trainer_parts *parts, const comet_t
 
 /* ---- trainer_memory.c ---- */
 
-/* Store, arena and steps for parts.plan; comet_trainer_give, also after an error. */
+/* Holder, memory and steps for parts.plan; comet_trainer_give, also after an error. */
 comet_status comet_trainer_take(comet_trainer *trainer, comet_message *message);
 void comet_trainer_give(comet_trainer *trainer);
 size_t comet_trainer_allocated(const comet_trainer *trainer); /* the most so far */
@@ -154,7 +157,7 @@ void comet_trainer_judge_free(comet_trainer *trainer);
 int64_t comet_trainer_iteration(const comet_trainer *trainer, int64_t batches);
 
 /* Before the first batch of an update; after each: `flaw` says why it could not be run, NULL: it was. */
-void comet_trainer_judge_begin(comet_trainer *trainer);
+comet_status comet_trainer_judge_begin(comet_trainer *trainer);
 void comet_trainer_judge_batch(comet_trainer *trainer, double loss, const comet_message *flaw);
 
 /*
@@ -170,14 +173,14 @@ comet_status comet_trainer_ruined(comet_trainer *trainer, int parameter, comet_m
 
 comet_status comet_trainer_seen_new(comet_trainer_parts *parts, comet_message *message); /* when there is a graph */
 void comet_trainer_seen_free(comet_trainer_parts *parts);                                /* while there is one */
-void comet_trainer_learn(comet_trainer_parts *parts); /* from the plan, after a step */
+void comet_trainer_learn(comet_trainer_parts *parts); /* from parts->learned, after a step */
 
 /* To be called every so many batches. What was seen before the last two such calls is forgotten: sizes in the plan may become smaller. */
 enum { COMET_TRAINER_WINDOW = 64 };
 void comet_trainer_forget(comet_trainer_parts *parts);
 uint64_t comet_trainer_streams(const comet_trainer_parts *parts); /* the sum of what is known */
 
-void comet_trainer_recall(comet_trainer_parts *parts, comet_plan *plan);
+void comet_trainer_recall(comet_trainer_parts *parts); /* what is known, into what is learned of the plan */
 
 /* The entry's stream did not fit where this much was thought to do: it is taken to be larger. 0: it cannot be. */
 int comet_trainer_expect_more(comet_trainer_parts *parts, int entry);

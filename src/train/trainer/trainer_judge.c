@@ -6,43 +6,58 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "train/backend/cpu/statistics.h"
 #include "train/trainer/trainer_impl.h"
 
 comet_status comet_trainer_judge_new(comet_trainer *t, comet_message *message) {
+    comet_space *space = t->parts.backend->space;
+    const int count = comet_graph_parameters(t->parts.graph);
     t->running_bytes = comet_graph_running_bytes(t->parts.graph);
-    t->running = comet_memory_take(t->allocator, t->running_bytes);
-    return t->running ? COMET_OK : comet_message_memory(message);
+    t->spans = comet_memory_take(t->allocator, (size_t)count * sizeof *t->spans);
+    if (!t->spans || space->take(space, t->running_bytes, (void **)&t->running) != COMET_OK)
+        return comet_message_memory(message);
+    for (int i = 0; i < count; i++) {
+        const comet_parameter *p = comet_graph_parameter(t->parts.graph, i);
+        t->spans[i] = (comet_span){p->kind < COMET_RUNNING_MEAN ? p->gradient : p->value, p->count};
+    }
+    return COMET_OK;
 }
 
 void comet_trainer_judge_free(comet_trainer *t) {
-    comet_memory_give(t->allocator, t->running, t->running_bytes);
+    comet_space *space = t->running ? t->parts.backend->space : NULL;
+    if (space)
+        space->give(space, t->running, t->running_bytes);
+    if (t->spans)
+        comet_memory_give(t->allocator, t->spans, (size_t)comet_graph_parameters(t->parts.graph) * sizeof *t->spans);
 }
 
-void comet_trainer_judge_begin(comet_trainer *t) {
-    comet_graph_copy_running(t->parts.graph, t->running, 0);
+comet_status comet_trainer_judge_begin(comet_trainer *t) {
     t->loss = (comet_mean){0};
     t->flaw.text[0] = '\0';
+    return comet_graph_copy_running(t->parts.graph, t->running, 0);
 }
 
 void comet_trainer_judge_batch(comet_trainer *t, double loss, const comet_message *flaw) {
     comet_mean_add(&t->loss, loss, 1);
+    t->mean_loss = comet_mean_value(&t->loss);
     if (flaw && !t->flaw.text[0])
         t->flaw = *flaw;
 }
 
 /* The first that is found; an empty text: there is none. */
-static void find_flaw(comet_trainer *t, double loss, comet_message *flaw) {
-    comet_graph *g = t->parts.graph;
+static comet_status find_flaw(comet_trainer *t, double loss, comet_message *flaw) {
+    comet_space *space = t->parts.backend->space;
+    int first = -1;
     *flaw = t->flaw;
     if (!flaw->text[0] && !isfinite(loss))
         comet_message_set(flaw, COMET_OK, "the loss is not finite");
-    for (int i = 0; i < comet_graph_parameters(g) && !flaw->text[0]; i++) {
-        const comet_parameter *p = comet_graph_parameter(g, i);
-        const int is_trained = p->kind < COMET_RUNNING_MEAN;
-        if (!comet_statistics_finite(t->parts.backend->threads, is_trained ? p->gradient : p->value, p->count))
-            comet_message_set(flaw, COMET_OK, "%s%s is not finite", is_trained ? "the gradient of " : "", p->name);
-    }
+    if (flaw->text[0])
+        return COMET_OK;
+    comet_status status = space->find_nonfinite(space, t->spans, comet_graph_parameters(t->parts.graph), &first);
+    const comet_parameter *p = comet_graph_parameter(t->parts.graph, first);
+    if (p)
+        comet_message_set(flaw, COMET_OK, "%s%s is not finite", p->kind < COMET_RUNNING_MEAN ? "the gradient of " : "",
+                          p->name);
+    return status;
 }
 
 int64_t comet_trainer_iteration(const comet_trainer *t, int64_t batches) {
@@ -66,15 +81,19 @@ static comet_status stop(const comet_trainer *t, const comet_message *flaw, come
 }
 
 comet_status comet_trainer_judge(comet_trainer *t, int *go_on, comet_message *message) {
-    const double loss = comet_mean_value(&t->loss);
+    const double loss = t->mean_loss;
     comet_message flaw;
-    find_flaw(t, loss, &flaw);
+    comet_status status = find_flaw(t, loss, &flaw);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "the gradients: %s", comet_status_string(status));
     comet_control_action action = flaw.text[0] ? COMET_CONTROL_STOP : COMET_CONTROL_GO_ON;
     if (t->control)
         action = comet_control_step(t->control, step_of(t) - 1, loss, !flaw.text[0]);
     *go_on = action == COMET_CONTROL_GO_ON;
     if (!*go_on)
-        comet_graph_copy_running(t->parts.graph, t->running, 1);
+        status = comet_graph_copy_running(t->parts.graph, t->running, 1);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "running statistics: %s", comet_status_string(status));
     return action == COMET_CONTROL_STOP ? stop(t, &flaw, message) : COMET_OK;
 }
 

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that a trainer's plan asks for: store, arena, steps. It is taken anew when the plan changes. */
-#include "base/memory.h"
-#include "base/pages.h"
+/* The memory that a trainer's plan asks for: holder, buffers, steps. It is taken anew when the plan changes. */
 #include "train/trainer/trainer_impl.h"
 
-static comet_status make_store(comet_trainer *t, comet_message *message) {
-    comet_store_options o = COMET_STORE_OPTIONS_INIT;
-    o.limit_bytes = t->store_limit = comet_trainer_store_limit(&t->parts, &t->options);
-    o.spill_directory = t->options.spill_directory;
-    o.spill_limit_bytes = t->options.spill_limit_bytes;
-    o.threads = t->parts.backend->threads;
-    o.allocator = t->allocator;
-    comet_status status = comet_store_new(&o, &t->store);
+static comet_status make_holder(comet_trainer *t, comet_message *message) {
+    comet_backend *backend = t->parts.backend;
+    t->store_limit = comet_trainer_store_limit(&t->parts, &t->options);
+    const comet_holder_options o = {.slots = comet_plan_entries(t->parts.plan),
+                                    .limit_bytes = t->store_limit,
+                                    .spill_directory = t->options.spill_directory,
+                                    .spill_limit_bytes = t->options.spill_limit_bytes,
+                                    .allocator = t->allocator};
+    comet_status status = backend->holder_new(backend, &o, &t->holder);
     if (status == COMET_ERROR_IO)
         return comet_message_set(message, status, "no file can be made in %s: give another directory to spill to",
                                  o.spill_directory);
@@ -20,42 +19,43 @@ static comet_status make_store(comet_trainer *t, comet_message *message) {
 }
 
 static comet_status take_arena(comet_trainer *t, comet_message *message) {
+    comet_space *space = t->parts.backend->space;
     t->arena_bytes = comet_trainer_parts_arena(&t->parts);
-    t->arena = t->allocator ? comet_memory_take(t->allocator, t->arena_bytes) : comet_pages_take(t->arena_bytes, 0);
-    return t->arena ? COMET_OK
-                    : comet_message_set(message, COMET_ERROR_MEMORY,
-                                        "no memory for the activations: %zu bytes are needed", t->arena_bytes);
+    comet_status status = space->take(space, t->arena_bytes, &t->arena);
+    return status == COMET_OK
+               ? COMET_OK
+               : comet_message_set(message, status, "no memory for the activations: %zu bytes are needed",
+                                   t->arena_bytes);
 }
 
 static void give_arena(comet_trainer *t) {
-    if (t->allocator)
-        comet_memory_give(t->allocator, t->arena, t->arena_bytes);
-    else
-        comet_pages_give(t->arena, t->arena_bytes);
+    comet_space *space = t->arena ? t->parts.backend->space : NULL;
+    if (space)
+        space->give(space, t->arena, t->arena_bytes);
     t->arena = NULL;
 }
 
 static comet_status make_steps(comet_trainer *t, comet_message *message) {
-    comet_status status =
-        comet_step_new(t->parts.plan, t->store, t->arena, t->arena_bytes, t->allocator, &t->step, message);
+    comet_step_parts parts = {t->parts.learned, t->holder, t->arena, t->arena_bytes};
+    comet_status status = comet_step_new(t->parts.plan, &parts, t->allocator, &t->step, message);
+    parts.learned = NULL;
+    parts.holder = NULL;
     if (status == COMET_OK)
-        status =
-            comet_step_new(t->parts.evaluation, NULL, t->arena, t->arena_bytes, t->allocator, &t->evaluation, message);
+        status = comet_step_new(t->parts.evaluation, &parts, t->allocator, &t->evaluation, message);
     return status;
 }
 
 comet_status comet_trainer_take(comet_trainer *t, comet_message *message) {
-    comet_status status = make_store(t, message);
+    comet_status status = make_holder(t, message);
     if (status == COMET_OK)
         status = take_arena(t, message);
     return status == COMET_OK ? make_steps(t, message) : status;
 }
 
 size_t comet_trainer_allocated(const comet_trainer *t) {
-    comet_store_stats stats = {.size = sizeof stats};
     size_t now = t->past_peak;
-    if (t->store && comet_store_get_stats(t->store, &stats) == COMET_OK)
-        now = t->parts.static_bytes + t->arena_bytes + (size_t)stats.peak_used_bytes;
+    if (t->holder)
+        now = t->parts.static_bytes + t->arena_bytes + t->holder->stats(t->holder).peak_bytes;
     return now > t->past_peak ? now : t->past_peak;
 }
 
@@ -65,8 +65,8 @@ void comet_trainer_give(comet_trainer *t) {
     comet_step_free(t->step);
     t->step = t->evaluation = NULL;
     give_arena(t);
-    comet_store_free(t->store);
-    t->store = NULL;
+    comet_holder_free(t->holder);
+    t->holder = NULL;
 }
 
 comet_status comet_trainer_go_on(comet_trainer *t, const comet_saving *saving, comet_message *message) {

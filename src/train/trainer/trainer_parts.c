@@ -35,9 +35,10 @@ static comet_status make_graph(const comet_trainer_options *o, const comet_alloc
 
 static comet_status make_backend(const comet_trainer_options *o, const comet_allocator *allocator,
                                  comet_trainer_parts *parts, comet_message *message) {
-    comet_status status = comet_backend_onednn_new(o->threads, allocator, &parts->backend);
+    comet_status status = (o->backend ? o->backend : comet_backend_onednn_new)(o->threads, allocator, &parts->backend);
     return status == COMET_OK ? COMET_OK
-                              : comet_message_set(message, status, "oneDNN: %s", comet_status_string(status));
+                              : comet_message_set(message, status, "%s: %s", o->backend ? "the backend" : "oneDNN",
+                                                  comet_status_string(status));
 }
 
 /* A step with statistics takes up to 15 % longer: every 20th, that is less than 1 %. */
@@ -130,6 +131,7 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
 
 void comet_trainer_parts_strip(comet_trainer_parts *parts) {
     comet_collect_free(parts->collect);
+    comet_learned_free(parts->learned);
     comet_trainer_seen_free(parts);
     const size_t marks = parts->graph ? (size_t)parts->graph->value_count : 0;
     comet_memory_give(parts->allocator, parts->again, marks);
@@ -142,19 +144,19 @@ void comet_trainer_parts_strip(comet_trainer_parts *parts) {
 void comet_trainer_parts_free(comet_trainer_parts *parts) {
     comet_plan_free(parts->plan); /* it uses the base's ops */
     comet_trainer_parts_strip(parts);
+    comet_graph_free(parts->graph); /* its memory is the backend's */
     comet_backend_free(parts->backend);
-    comet_graph_free(parts->graph);
     memset(parts, 0, sizeof *parts);
 }
 
 size_t comet_trainer_parts_arena(const comet_trainer_parts *parts) {
-    const size_t training = comet_plan_get_bytes(parts->plan).arena_bytes;
-    const size_t evaluation = comet_plan_get_bytes(parts->evaluation).arena_bytes;
+    const size_t training = comet_plan_get_bytes(parts->plan, NULL).arena_bytes;
+    const size_t evaluation = comet_plan_get_bytes(parts->evaluation, NULL).arena_bytes;
     return comet_pages_round(training > evaluation ? training : evaluation);
 }
 
 comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts, size_t store_limit) {
-    const comet_plan_bytes plan = comet_plan_get_bytes(parts->plan);
+    const comet_plan_bytes plan = comet_plan_get_bytes(parts->plan, parts->learned);
     const size_t store = store_limit && store_limit < plan.store_bytes ? store_limit : plan.store_bytes;
     const size_t arena = comet_trainer_parts_arena(parts);
     return (comet_trainer_bytes){.static_bytes = parts->static_bytes,

@@ -21,7 +21,7 @@ static void set_bounds(comet_trainer *t, const comet_control_bound_value *bounds
     for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
         const int32_t tensor = comet_probe_find(t, comet_plan_get_entry(t->parts.plan, i));
         if (tensor >= 0)
-            comet_plan_set_bound(t->parts.plan, i, bounds[tensor].kind, bounds[tensor].value);
+            comet_learned_set_bound(t->parts.learned, i, bounds[tensor].kind, bounds[tensor].value);
     }
 }
 
@@ -43,8 +43,10 @@ comet_status comet_trainer_probe(comet_trainer *t, const comet_probe *probe, com
     if (probe->collect)
         comet_collect_begin(t->parts.collect);
     set_bounds(t, probe->bounds);
-    comet_graph_copy_running(t->parts.graph, t->running, 0);
-    comet_status status = comet_step_run(t->step, &options, &result, message);
-    comet_graph_copy_running(t->parts.graph, t->running, 1);
-    return status;
+    comet_status status = comet_graph_copy_running(t->parts.graph, t->running, 0);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "running statistics: %s", comet_status_string(status));
+    status = comet_step_run(t->step, &options, &result, message);
+    comet_status back = comet_graph_copy_running(t->parts.graph, t->running, 1);
+    return status != COMET_OK ? status : back;
 }

@@ -23,12 +23,20 @@ static comet_status update(comet_trainer *t, double learning_rate, double moment
     comet_graph *g = t->parts.graph;
     const comet_optimiser_step step = {
         .number = t->updates + 1, .learning_rate = learning_rate, .momentum = momentum, .gradient_scale = 1};
-    const int broken = comet_optimiser_update(&t->options.optimiser, &step, comet_graph_parameter(g, 0),
-                                              comet_graph_parameters(g), t->state, t->means, t->parts.backend->threads);
+    comet_update_call call = {.backend = t->parts.backend,
+                              .optimiser = &t->options.optimiser,
+                              .step = &step,
+                              .parameters = comet_graph_parameter(g, 0),
+                              .count = comet_graph_parameters(g),
+                              .state = t->state,
+                              .means = t->means};
+    comet_status status = t->parts.backend->update(&call);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "the update: %s", comet_status_string(status));
     t->updates++;
     result->updated = 1;
     result->mean_momentum = mean_momentum(t);
-    return broken < 0 ? COMET_OK : comet_trainer_ruined(t, broken, message);
+    return call.broken < 0 ? COMET_OK : comet_trainer_ruined(t, call.broken, message);
 }
 
 /* What is held outside the store, as planned, and what the store had of this step. */
@@ -40,7 +48,7 @@ static void count_saved(const comet_trainer *t, const comet_step_result *step, c
         const comet_plan_entry *e = comet_plan_get_entry(plan, i);
         result->saved_raw_bytes += e->raw_bytes;
         if (!comet_plan_in_store(e))
-            result->saved_stored_bytes += e->stored_bytes;
+            result->saved_stored_bytes += comet_learned_at(t->parts.learned, i)->stored_bytes;
     }
 }
 
@@ -51,8 +59,6 @@ static comet_status end_update(comet_trainer *t, double learning_rate, double mo
     result->skipped = !go_on;
     if (status != COMET_OK || !go_on)
         return status;
-    if (t->inject)
-        comet_inject_gradients(t->inject, t->parts.graph, (uint64_t)t->batches);
     status = update(t, learning_rate, momentum, result, message);
     return t->control && status == COMET_OK ? comet_trainer_control_observe(t, momentum, message) : status;
 }
@@ -78,26 +84,41 @@ static comet_status run(comet_trainer *t, const comet_step_options *options, com
     }
 }
 
-comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, double learning_rate,
-                                 double momentum, comet_trainer_result *result, comet_message *message) {
-    const int accumulate = t->options.accumulate, place = (int)(t->batches % accumulate);
-    if (place == 0)
-        comet_trainer_judge_begin(t);
-    if (t->control && place == 0)
+static comet_status see_loaded(void *context, const comet_step_loaded *loaded) {
+    const comet_trainer *t = context;
+    return t->options.hooks.loaded(t->hook, loaded);
+}
+
+static comet_status begin_update(comet_trainer *t, comet_message *message) {
+    comet_status status = comet_trainer_judge_begin(t);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "running statistics: %s", comet_status_string(status));
+    if (t->control)
         comet_trainer_control_begin(t);
+    return COMET_OK;
+}
+
+comet_status comet_trainer_gradients(comet_trainer *t, const uint8_t *pixels, const int32_t *labels,
+                                     comet_trainer_result *result, comet_message *message) {
+    const int accumulate = t->options.accumulate, place = (int)(t->batches % accumulate);
+    comet_status status = place == 0 ? begin_update(t, message) : COMET_OK;
+    if (status != COMET_OK)
+        return status;
+    const comet_step_watch watch = {.loaded = see_loaded, .context = t};
     const comet_step_options options = {.bytes = pixels,
                                         .normalisation = &t->options.normalisation,
                                         .labels = labels,
                                         .smoothing = t->options.smoothing,
-                                        .inject = t->inject,
+                                        .watch = t->options.hooks.loaded ? &watch : NULL,
                                         .collect = t->collects ? t->parts.collect : NULL,
                                         .gradient_scale = 1 / (float)accumulate,
                                         .accumulate = place > 0,
                                         .seed = t->options.seed,
-                                        .step = (uint64_t)t->batches};
+                                        .step = (uint64_t)t->batches,
+                                        .rank = t->options.rank};
     comet_step_result step = {.loss = NAN};
     comet_message flaw = {""};
-    comet_status status = run(t, &options, &step, &flaw);
+    status = run(t, &options, &step, &flaw);
     if (status != COMET_OK && status != COMET_ERROR_DIVERGED) /* the update as a whole is judged at its end */
         return comet_message_set(message, status, "%s", flaw.text);
     t->batches++;
@@ -105,12 +126,39 @@ comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const 
     if (t->control)
         comet_trainer_control_batch(t);
     comet_trainer_learn(&t->parts);
-    *result = (comet_trainer_result){.loss = step.loss, .top1 = step.top1, .top5 = step.top5};
+    *result = (comet_trainer_result){
+        .loss = step.loss, .top1 = step.top1, .top5 = step.top5, .complete = place == accumulate - 1};
     count_saved(t, &step, result);
-    status = place == accumulate - 1 ? end_update(t, learning_rate, momentum, result, message) : COMET_OK;
+    return result->complete ? COMET_OK : comet_trainer_settle(t, message);
+}
+
+comet_trainer_pending comet_trainer_get_pending(comet_trainer *t) {
+    comet_trainer_pending pending = {.loss = &t->mean_loss};
+    pending.gradients = comet_graph_gradients(t->parts.graph, &pending.gradient_count);
+    return pending;
+}
+
+comet_status comet_trainer_update(comet_trainer *t, double learning_rate, double momentum, comet_trainer_result *result,
+                                  comet_message *message) {
+    if (t->batches == 0 || t->batches % t->options.accumulate != 0)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "an update needs the gradients of %d batches",
+                                 t->options.accumulate);
+    comet_status status = end_update(t, learning_rate, momentum, result, message);
     if (status == COMET_ERROR_DIVERGED)
-        t->batches -= accumulate;
+        t->batches -= t->options.accumulate;
     return status == COMET_OK ? comet_trainer_settle(t, message) : status;
+}
+
+comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, double learning_rate,
+                                 double momentum, comet_trainer_result *result, comet_message *message) {
+    comet_status status = comet_trainer_gradients(t, pixels, labels, result, message);
+    if (status != COMET_OK || !result->complete)
+        return status;
+    if (t->options.hooks.gradients)
+        status = t->options.hooks.gradients(t->hook, t->parts.graph, t->batches);
+    if (status != COMET_OK)
+        return comet_message_set(message, status, "the gradients: %s", comet_status_string(status));
+    return comet_trainer_update(t, learning_rate, momentum, result, message);
 }
 
 comet_status comet_trainer_evaluate(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, int count,
@@ -129,7 +177,7 @@ comet_status comet_trainer_evaluate(comet_trainer *t, const uint8_t *pixels, con
     comet_status status = comet_step_run(t->evaluation, &options, &step, message);
     if (status != COMET_OK)
         return status;
-    comet_accuracy_add(accuracy, comet_step_logits(t->evaluation), labels, count, t->options.classes);
+    comet_accuracy_add(accuracy, step.top1, step.top5, count);
     comet_mean_add(loss, step.loss, count);
     return COMET_OK;
 }

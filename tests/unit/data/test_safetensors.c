@@ -134,18 +134,22 @@ static void test_many_halves(void **state) {
 }
 
 /* Order of the arguments does not matter, and what is produced is what was given. */
-static comet_status produce(void *context, const comet_safetensors_entry *entry, void *data) {
+static comet_status produce(void *context, const comet_safetensors_entry *entry, uint64_t first, uint64_t bytes,
+                            void *data) {
     int *calls = context;
     ++*calls;
     for (int i = 0; i < SOURCES; i++)
         if (strcmp(sources[i].entry.name, entry->name) == 0)
-            memcpy(data, sources[i].data, (size_t)(entry->shape[0] * 2));
+            memcpy(data, (const char *)sources[i].data + first, (size_t)bytes);
     return COMET_OK;
 }
 
-static comet_status produce_nothing(void *context, const comet_safetensors_entry *entry, void *data) {
+static comet_status produce_nothing(void *context, const comet_safetensors_entry *entry, uint64_t first, uint64_t bytes,
+                                    void *data) {
     (void)context;
     (void)entry;
+    (void)first;
+    (void)bytes;
     (void)data;
     return COMET_ERROR_DEVICE;
 }

@@ -2,7 +2,7 @@
 /* Errors on purpose: of the kind and size that was asked for, where it was asked for, the same each time. */
 #include "unit/train/test_train_trainer.h"
 
-#include "train/step/inject.h"
+#include "study/inject.h"
 #include "train/trainer/trainer_impl.h"
 
 static comet_message message;
@@ -27,7 +27,7 @@ static void test_texts(void **state) {
 static void check_refused(const char *codec, const char *rules, const char *says) {
     comet_trainer_options o = options_for("resnet8", codec);
     comet_trainer *t = NULL;
-    o.inject = rules;
+    o.hooks = comet_inject_hooks(rules);
     assert_int_equal(comet_trainer_new(&o, NULL, &t, &message), COMET_ERROR_ARGUMENT);
     if (!strstr(message.text, says))
         fail_msg("%s: %s", rules, message.text);
@@ -100,7 +100,7 @@ static void test_activations(void **state) {
     (void)state;
     comet_trainer_options o = options_for("resnet8", "eb:0");
     comet_trainer *a = trainer_of(&o);
-    o.inject = "layer2.0.bn1:0.1:uniform:activation";
+    o.hooks = comet_inject_hooks("layer2.0.bn1:0.1:uniform:activation");
     comet_trainer *b = trainer_of(&o);
     assert_true(train(a, 1, 0).loss == train(b, 1, 0).loss);
     const struct {
@@ -124,12 +124,16 @@ static void test_sides(void **state) {
     comet_inject *inject;
     static float values[COUNT], before[COUNT];
     rng r = rng_seed(3);
-    const float gamma[2] = {2, -0.5f}, beta[2] = {-1, 0.1f}; /* thresholds 0.5 and 0.2 */
+    float gamma[2] = {2, -0.5f}, beta[2] = {-1, 0.1f}; /* thresholds 0.5 and 0.2 */
+    comet_parameter parameters[2] = {{.value = gamma}, {.value = beta}};
+    comet_node node = {.parameter = {0, 1, -1, -1}};
+    const comet_graph g = {.nodes = &node, .parameters = parameters};
     comet_plan_entry e = {.kind = COMET_SAVED_NORM, .name = "bn", .has_relu = 1, .shape = {1, 1, 2}};
     assert_done(comet_inject_new("bn:0.5:activation", 1, NULL, &inject, &message), message);
     for (int i = 0; i < COUNT; i++)
         values[i] = before[i] = (float)rng_gauss(&r);
-    comet_inject_values(inject, &e, &(comet_inject_place){gamma, beta, 1, 0, COUNT}, values);
+    const comet_step_loaded loaded = {&e, &g, 1, 0, COUNT, values};
+    comet_inject_values(inject, &loaded);
     double squares = 0;
     for (int i = 0; i < COUNT; i++) {
         const float edge = i % 2 ? 0.2f : 0.5f;
@@ -140,7 +144,7 @@ static void test_sides(void **state) {
     e.kind = COMET_SAVED_VALUE;
     for (int i = 0; i < COUNT; i++)
         values[i] = before[i] = fmaxf(before[i], 0);
-    comet_inject_values(inject, &e, &(comet_inject_place){NULL, NULL, 1, 0, COUNT}, values);
+    comet_inject_values(inject, &loaded);
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(values[i] > 0, before[i] > 0);
     comet_inject_free(inject);
@@ -151,7 +155,7 @@ static void test_repeats(void **state) {
     (void)state;
     comet_trainer_options o = options_for("resnet8", "eb:0");
     const uint64_t clean = trained(&o, 3);
-    o.inject = "*:0.1,*:0.05:uniform:activation";
+    o.hooks = comet_inject_hooks("*:0.1,*:0.05:uniform:activation");
     const uint64_t with = trained(&o, 3);
     assert_true(with == trained(&o, 3) && with != clean);
 }

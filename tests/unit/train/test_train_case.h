@@ -11,6 +11,7 @@
 
 #include "support/rng.h"
 #include "train/graph/graph_impl.h"
+#include "train/plan/learned.h"
 #include "train/plan/plan_impl.h"
 #include "train/step/step.h"
 
@@ -32,7 +33,8 @@ typedef struct train_case {
     comet_graph *graph;
     comet_backend *backend;
     comet_plan *plan;
-    comet_store *store;
+    comet_learned *learned;
+    comet_holder *holder;
     comet_step *step;
     int batch;
     float *input;
@@ -55,9 +57,21 @@ static inline void fill_parameters(comet_graph *g, rng *r) {
     }
 }
 
+static inline void case_free_plan(train_case *c) {
+    comet_step_free(c->step);
+    comet_holder_free(c->holder);
+    comet_learned_free(c->learned);
+    comet_plan_free(c->plan);
+}
+
 static inline void case_plan(train_case *c, const comet_plan_options *options) {
     assert_done(comet_plan_new(c->graph, c->backend, options, NULL, &c->plan, &c->message), c->message);
-    assert_done(comet_step_new(c->plan, c->store, NULL, 0, NULL, &c->step, &c->message), c->message);
+    const comet_holder_options o = {.slots = comet_plan_entries(c->plan),
+                                    .spill_directory = "/tmp"}; /* without a name */
+    assert_ok(c->backend->holder_new(c->backend, &o, &c->holder));
+    assert_ok(comet_learned_new(c->plan, NULL, &c->learned));
+    const comet_step_parts parts = {.learned = c->learned, .holder = c->holder};
+    assert_done(comet_step_new(c->plan, &parts, NULL, &c->step, &c->message), c->message);
 }
 
 /* Takes the graph over. options NULL: training, everything kept. */
@@ -65,12 +79,8 @@ static inline train_case case_new(comet_graph *g, int batch, unsigned threads, c
     train_case c = {.graph = g, .batch = batch};
     comet_plan_options plain = {.batch = batch, .training = 1};
     assert_done(comet_graph_check(g, &c.message), c.message);
-    assert_ok(comet_graph_allocate(g, 1));
     assert_ok(comet_backend_onednn_new(threads, NULL, &c.backend));
-    comet_store_options store = COMET_STORE_OPTIONS_INIT;
-    store.threads = c.backend->threads;
-    store.spill_directory = "/tmp"; /* its file has no name */
-    assert_ok(comet_store_new(&store, &c.store));
+    assert_ok(comet_graph_allocate(g, c.backend->space, 1));
     rng r = rng_seed(7);
     fill_parameters(g, &r);
     const size_t count = (size_t)comet_shape_count(g->values[g->input].shape) * (size_t)batch;
@@ -85,11 +95,9 @@ static inline train_case case_new(comet_graph *g, int batch, unsigned threads, c
 }
 
 static inline void case_free(train_case *c) {
-    comet_step_free(c->step);
-    comet_plan_free(c->plan);
-    comet_store_free(c->store);
-    comet_backend_free(c->backend);
+    case_free_plan(c);
     comet_graph_free(c->graph);
+    comet_backend_free(c->backend);
     free(c->input);
     free(c->labels);
 }

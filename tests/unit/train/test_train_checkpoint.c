@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "support/counting_allocator.h"
+#include "support/cpu_update.h"
 #include "support/effort.h"
 #include "support/rng.h"
 #include "train/checkpoint/checkpoint_impl.h"
@@ -377,7 +378,7 @@ static void train(run *r, int64_t steps) {
             for (int64_t k = 0; c->parameters[i].gradient && k < c->parameters[i].count; k++)
                 c->parameters[i].gradient[k] = (float)rng_gauss(&gradients);
         comet_optimiser_step step = {.number = ++c->step, .learning_rate = 0.01, .gradient_scale = 1.0};
-        comet_optimiser_update(&r->optimiser, &step, c->parameters, c->parameter_count, r->state, NULL, NULL);
+        cpu_update(&r->optimiser, &step, c->parameters, c->parameter_count, r->state, NULL, NULL);
     }
 }
 

@@ -140,23 +140,37 @@ static void watch_norm_value(const comet_op_call *call, seen *s, int c, double u
     s->greatest_u[c] = fmax(s->greatest_u[c], fabs(u));
 }
 
-static comet_status watch_norm(const comet_op_call *call) {
-    int channels, parts = call->parts > 1 ? call->parts : 1;
-    const int64_t rows = rows_of(call, call->node->output, &channels), some = rows / parts;
+/* Samples of its input, or of that normalised, beside as many of dy. */
+static void watch_norm_rows(const comet_op_call *call, const float *x, const float *dy, int64_t rows) {
+    const int channels = comet_value_shape(call->graph, call->node->output)->channels;
     const float *side = call->side;
-    seen *s = saw_at(call);
-    memcpy(s->inverse, side, (size_t)channels * sizeof *side);
-    for (int part = 0; part < parts; part++) {
-        if (parts > 1)
-            assert_ok(call->fetch(call->fetch_context, part));
-        for (int64_t i = 0; i < some; i++)
-            for (int c = 0; c < channels; c++) {
-                const float x = call->x[0][i * channels + c];
-                const float u = call->normalised ? x : fmaf(side[c], x, side[channels + c]);
-                watch_norm_value(call, s, c, (double)u, (double)call->dy[(part * some + i) * channels + c]);
-            }
-    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int c = 0; c < channels; c++) {
+            const float v = x[i * channels + c], u = call->normalised ? v : fmaf(side[c], v, side[channels + c]);
+            watch_norm_value(call, saw_at(call), c, (double)u, (double)dy[i * channels + c]);
+        }
+    memcpy(saw_at(call)->inverse, side, (size_t)channels * sizeof *side);
+}
+
+static comet_status watch_norm(const comet_op_call *call) {
+    int channels;
+    watch_norm_rows(call, call->x[0], call->dy, rows_of(call, call->node->output, &channels));
     return inner[call->node->kind]->backward(call);
+}
+
+static comet_status (*inner_held_norm)(comet_holder *, const comet_held *, const comet_op_call *, int);
+
+static comet_status watch_held_norm(comet_holder *holder, const comet_held *held, const comet_op_call *call,
+                                    int by_parts) {
+    int channels;
+    const int64_t some = rows_of(call, call->node->output, &channels) / held->parts;
+    float *u = malloc((size_t)(some * channels) * sizeof *u);
+    for (int part = 0; part < held->parts; part++) {
+        assert_ok(holder->load_part(holder, held, part, u));
+        watch_norm_rows(call, u, call->dy + part * some * channels, some);
+    }
+    free(u);
+    return inner_held_norm(holder, held, call, by_parts);
 }
 
 static comet_status watch_silu(const comet_op_call *call) {
@@ -196,7 +210,8 @@ static comet_status watch_scale(const comet_op_call *call) {
     return inner[call->node->kind]->backward(call);
 }
 
-static void watch_backend(comet_backend *b) {
+static void watch(train_case *watched) {
+    comet_backend *b = watched->backend;
     static comet_op_kernel watchers[COMET_OP_KINDS];
     comet_status (*const functions[COMET_OP_KINDS])(const comet_op_call *) = {[COMET_OP_CONV] = watch_layer,
                                                                               [COMET_OP_LINEAR] = watch_layer,
@@ -211,6 +226,8 @@ static void watch_backend(comet_backend *b) {
         watchers[k].backward = functions[k];
         b->kernels[k] = &watchers[k];
     }
+    inner_held_norm = watched->holder->norm_backward;
+    watched->holder->norm_backward = watch_held_norm;
 }
 
 /* ---- networks ---- */
@@ -574,7 +591,7 @@ static void test_statistics(void **state) {
             wish w = {NULL, 0.05};
             comet_collect *collect;
             train_case c = case_of(networks[n](), batch, &w);
-            watch_backend(c.backend);
+            watch(&c);
             memset(saw, 0, sizeof saw);
             const comet_collect_update update = collect_step(&c, &collect, 0);
             checks[n](&c, collect, &update);
@@ -593,7 +610,7 @@ static common_sums common_sums_of(int batch, double slope) {
     common_sums sums = {{0, 0}, {0, 0}};
     train_case c = case_on(1, small_network(), batch, &w);
     const int nodes[] = {node_named(c.graph, "conv1"), node_named(c.graph, "conv2")};
-    watch_backend(c.backend);
+    watch(&c);
     for (uint64_t seed = 1; seed <= 24; seed++) {
         comet_collect *collect;
         draw_case(&c, seed);
@@ -705,7 +722,7 @@ static void test_acgc(void **state) {
     wish w = {NULL, 0.05};
     comet_collect *collect;
     train_case c = case_of(plain_network(), 8, &w);
-    watch_backend(c.backend);
+    watch(&c);
     memset(saw, 0, sizeof saw);
     const comet_collect_update update = collect_step(&c, &collect, 1);
     const comet_graph *g = c.graph;
@@ -836,7 +853,7 @@ typedef struct variances {
 static void set_bound(train_case *c, comet_bound_kind kind, double bound) {
     for (int i = 0; i < comet_plan_entries(c->plan); i++)
         if (comet_plan_get_entry(c->plan, i)->form.form == COMET_FORM_CODEC)
-            comet_plan_set_bound(c->plan, i, kind, bound);
+            comet_learned_set_bound(c->learned, i, kind, bound);
 }
 
 static float *gradient_copy(const comet_parameter *p) {
@@ -922,7 +939,7 @@ static void check_prediction(const prediction *p) {
     int wrong = 0;
     assert_done(comet_collect_new(c.plan, 0, NULL, &collect, &c.message), c.message);
     if (p->depthwise)
-        watch_backend(c.backend);
+        watch(&c);
     for (uint64_t seed = 1; seed <= (uint64_t)(p->rounds * SEEDS); seed++) {
         draw_case(&c, seed);
         if (p->slope > 0)

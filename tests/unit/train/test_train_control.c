@@ -157,14 +157,15 @@ static void test_bounds(void **state) {
     comet_trainer_control_bounds(t);
     for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
         const comet_plan_entry *e = comet_plan_get_entry(t->parts.plan, i);
+        const comet_learned_entry *now = comet_learned_at(t->parts.learned, i);
         if (e->form.form != COMET_FORM_CODEC)
             continue;
         if (strncmp(e->name, "layer2.", 7) == 0) {
-            assert_true(e->form.codec.bound_kind == COMET_BOUND_RELATIVE && e->form.codec.bound == 0.05);
+            assert_true(now->bound_kind == COMET_BOUND_RELATIVE && now->bound == 0.05);
             given++;
         } else {
-            assert_int_equal(e->form.codec.bound_kind, COMET_BOUND_ABSOLUTE);
-            assert_true(e->form.codec.bound == last_bound_of(comet_collect_find(t->parts.collect, e)));
+            assert_int_equal(now->bound_kind, COMET_BOUND_ABSOLUTE);
+            assert_true(now->bound == last_bound_of(comet_collect_find(t->parts.collect, e)));
             set++;
         }
     }
@@ -183,11 +184,12 @@ static void test_ceiling(void **state) {
         train(t, step, 0.2);
         comet_trainer_control_bounds(t);
         for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
-            const comet_plan_entry *e = comet_plan_get_entry(t->parts.plan, i);
-            if (comet_collect_find(t->parts.collect, e) < 0 || e->form.codec.bound_kind != COMET_BOUND_ABSOLUTE)
+            const comet_learned_entry *e = comet_learned_at(t->parts.learned, i);
+            if (comet_collect_find(t->parts.collect, comet_plan_get_entry(t->parts.plan, i)) < 0 ||
+                e->bound_kind != COMET_BOUND_ABSOLUTE)
                 continue;
-            assert_true(e->rms > 0 && e->form.codec.bound <= 0.5 * e->rms);
-            held += e->form.codec.bound > 0.875 * 0.5 * e->rms; /* rounded down to four bits */
+            assert_true(e->rms > 0 && e->bound <= 0.5 * e->rms);
+            held += e->bound > 0.875 * 0.5 * e->rms; /* rounded down to four bits */
             seen++;
         }
     }
@@ -449,12 +451,12 @@ static void scale_head(comet_trainer *t, float factor) {
 static void check_bounds(comet_trainer *t, double *bounds, double part) {
     comet_trainer_control_bounds(t);
     for (int i = 0; i < comet_plan_entries(t->parts.plan); i++) {
-        const comet_plan_entry *e = comet_plan_get_entry(t->parts.plan, i);
-        if (comet_collect_find(t->parts.collect, e) < 0)
+        const double bound = comet_learned_at(t->parts.learned, i)->bound;
+        if (comet_collect_find(t->parts.collect, comet_plan_get_entry(t->parts.plan, i)) < 0)
             continue;
         if (part > 0)
-            assert_true(e->form.codec.bound == part * bounds[i]);
-        bounds[i] = part > 0 ? bounds[i] : e->form.codec.bound;
+            assert_true(bound == part * bounds[i]);
+        bounds[i] = part > 0 ? bounds[i] : bound;
     }
 }
 

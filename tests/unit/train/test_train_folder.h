@@ -5,6 +5,7 @@
 
 #include "support/temporary_folder.h"
 
+#include "train/backend/cpu/space.h"
 #include "train/models/model.h"
 
 /* A network with memory, for gradients too, and first values. */
@@ -16,8 +17,9 @@ static inline comet_graph *network(const char *name, int classes, uint64_t seed)
     assert_ok(comet_model_find(name, &model, &why));
     if (comet_model_build(g, name, classes, model->image, model->image, 3, &why) != COMET_OK)
         fail_msg("%s", why.text);
-    assert_ok(comet_graph_allocate(g, 1));
-    comet_initialise(model->initialisation, seed, comet_graph_parameter(g, 0), comet_graph_parameters(g), NULL);
+    assert_ok(comet_graph_allocate(g, comet_host_space_plain(), 1));
+    assert_ok(
+        comet_initialise(model->initialisation, seed, comet_graph_parameter(g, 0), comet_graph_parameters(g), NULL));
     return g;
 }
 

@@ -12,6 +12,7 @@
 
 #include <zlib.h>
 
+#include "train/backend/cpu/space.h"
 #include "train/models/model.h"
 
 static comet_message message;
@@ -155,10 +156,11 @@ static comet_graph *initialised(const char *name, uint64_t seed, int size, unsig
     const comet_model *model;
     comet_threads *threads = NULL;
     comet_graph *g = build(name, 10, size, 3);
-    assert_ok(comet_graph_allocate(g, 0));
+    assert_ok(comet_graph_allocate(g, comet_host_space_plain(), 0));
     assert_ok(comet_model_find(name, &model, &message));
     assert_ok(comet_threads_new(workers, NULL, &threads));
-    comet_initialise(model->initialisation, seed, comet_graph_parameter(g, 0), comet_graph_parameters(g), threads);
+    assert_ok(
+        comet_initialise(model->initialisation, seed, comet_graph_parameter(g, 0), comet_graph_parameters(g), threads));
     comet_threads_free(threads);
     return g;
 }

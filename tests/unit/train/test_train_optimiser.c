@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/cpu_update.h"
 #include "support/rng.h"
 #include "train/optimiser/optimiser.h"
 
@@ -33,7 +34,7 @@ static void follow(const comet_optimiser *o, const double expected[3]) {
     for (int i = 0; i < 3; i++) {
         comet_optimiser_step step = {.number = i + 1, .learning_rate = 0.1, .gradient_scale = 1.0};
         gradient = gradients[i];
-        comet_optimiser_update(o, &step, &p, 1, state, NULL, NULL);
+        cpu_update(o, &step, &p, 1, state, NULL, NULL);
         near((double)value, expected[i]);
         assert_true(gradient == gradients[i]);
     }
@@ -72,17 +73,17 @@ static void test_scale_and_kinds(void **state) {
     comet_optimiser_step step = {.number = 1, .learning_rate = 0.1, .gradient_scale = 0.25};
     assert_int_equal(comet_optimiser_count(p, 3), 2);
     assert_int_equal(comet_optimiser_bytes(&o, p, 3), 8);
-    comet_optimiser_update(&o, &step, p, 3, buffers, means, NULL);
+    cpu_update(&o, &step, p, 3, buffers, means, NULL);
     near((double)value[0], 0.8); /* 1 of the gradient, 1 of the decay */
     near((double)value[1], 0.9);
     assert_true(value[2] == 5.0f && buffers[0] == 2.0f && buffers[1] == 1.0f);
     assert_true(means[0] == 2.0 && means[1] == 0.0 && means[2] == 1.0);
     step.momentum = 0.5; /* of this step */
-    comet_optimiser_update(&o, &step, p, 3, buffers, means, NULL);
+    cpu_update(&o, &step, p, 3, buffers, means, NULL);
     assert_true(buffers[1] == 1.5f && means[2] == 1.5);
     o = (comet_optimiser){.kind = COMET_SGD};
     assert_int_equal(comet_optimiser_bytes(&o, p, 3), 0);
-    comet_optimiser_update(&o, &step, p, 3, NULL, means, NULL);
+    cpu_update(&o, &step, p, 3, NULL, means, NULL);
     assert_true(means[0] == 1.0);
     o = comet_optimiser_default(COMET_ADAMW);
     assert_int_equal(comet_optimiser_bytes(&o, p, 3), 16);
@@ -108,13 +109,13 @@ static void test_not_finite(void **state) {
                 memset(buffers, 0, sizeof buffers);
                 memset(value, 0, sizeof value);
                 step.learning_rate = o == 1 ? 0.1 : 100;
-                assert_int_equal(comet_optimiser_update(all[o], &step, p, 2, buffers, NULL, threads), -1);
+                assert_int_equal(cpu_update(all[o], &step, p, 2, buffers, NULL, threads), -1);
                 gradient[which][at] = 3e37f; /* its square, and 100 times it, overflow */
-                assert_int_equal(comet_optimiser_update(all[o], &step, p, 2, buffers, NULL, threads), which);
+                assert_int_equal(cpu_update(all[o], &step, p, 2, buffers, NULL, threads), which);
                 gradient[which][at] = 0;
             }
     gradient[0][7] = gradient[1][7] = 3e38f;
-    assert_int_equal(comet_optimiser_update(&plain, &step, p, 2, NULL, NULL, threads), 0); /* the first */
+    assert_int_equal(cpu_update(&plain, &step, p, 2, NULL, NULL, threads), 0); /* the first */
     comet_threads_free(threads);
 }
 
@@ -151,7 +152,7 @@ static void model_run(model *m, const comet_optimiser *o, comet_threads *threads
         for (int i = 0; i < MANY + FEW; i++)
             m->gradients[i] = (float)rng_gauss(&r);
         comet_optimiser_step step = {.number = s + 1, .learning_rate = 0.01 * (s + 1), .gradient_scale = 0.5};
-        comet_optimiser_update(o, &step, m->parameters, 2, m->state, m->means, threads);
+        cpu_update(o, &step, m->parameters, 2, m->state, m->means, threads);
     }
 }
 

@@ -126,7 +126,8 @@ static float *all_gradients(const comet_graph *g, size_t *count) {
 static float *gradients_in(train_case *c, char *memory, size_t bytes, size_t *count) {
     comet_step *kept = c->step;
     memset(memory, 0xFF, bytes);
-    assert_done(comet_step_new(c->plan, c->store, memory, bytes, NULL, &c->step, &c->message), c->message);
+    const comet_step_parts parts = {c->learned, c->holder, memory, bytes};
+    assert_done(comet_step_new(c->plan, &parts, NULL, &c->step, &c->message), c->message);
     case_run(c, NULL);
     comet_step_free(c->step);
     c->step = kept;
@@ -185,9 +186,7 @@ static void test_random(void **state) {
         train_case c = case_new(random_graph((uint64_t)i), o.batch, 2, &o);
         check_places(c.plan);
         check_spread_out(&c);
-        comet_store_stats stats = {.size = sizeof stats};
-        assert_ok(comet_store_get_stats(c.store, &stats));
-        assert_int_equal(stats.entries, 0);
+        assert_int_equal(c.holder->stats(c.holder).entries, 0);
         case_free(&c);
     }
 }
@@ -219,7 +218,7 @@ static float *gradients_chosen(uint64_t seed, void (*choose)(void *, comet_plan_
     train_case c = case_new(random_graph(seed), o.batch, 2, &o);
     check_places(c.plan);
     case_run(&c, NULL);
-    *bytes = comet_plan_get_bytes(c.plan);
+    *bytes = comet_plan_get_bytes(c.plan, c.learned);
     float *all = all_gradients(c.graph, count);
     case_free(&c);
     return all;
@@ -261,7 +260,7 @@ static float *gradients_with(double *bound, comet_plan_bytes *bytes, uint64_t *s
     comet_plan_options o = {.batch = 8, .training = 1, .choose = bound ? comet_plan_choose_eb : NULL, .context = bound};
     train_case c = case_new(block_net(), 8, 2, &o);
     *stored = case_run(&c, NULL).stored_bytes;
-    *bytes = comet_plan_get_bytes(c.plan);
+    *bytes = comet_plan_get_bytes(c.plan, c.learned);
     float *all = all_gradients(c.graph, count);
     case_free(&c);
     return all;
@@ -385,9 +384,9 @@ static void test_evaluation(void **state) {
     assert_done(comet_plan_new(c.graph, c.backend, &(comet_plan_options){.batch = 8}, NULL, &plan, &c.message),
                 c.message);
     check_places(plan);
-    assert_true(comet_plan_get_bytes(plan).arena_bytes < comet_plan_get_bytes(c.plan).arena_bytes);
+    assert_true(comet_plan_get_bytes(plan, NULL).arena_bytes < comet_plan_get_bytes(c.plan, NULL).arena_bytes);
     assert_int_equal(comet_plan_entries(plan), 0);
-    assert_done(comet_step_new(plan, NULL, NULL, 0, NULL, &step, &c.message), c.message);
+    assert_done(comet_step_new(plan, &(comet_step_parts){0}, NULL, &step, &c.message), c.message);
     const size_t bytes = 8 * 12 * 12 * 3 * sizeof(float);
     memcpy(comet_step_input(step), c.input, bytes);
     assert_done(comet_step_run(step, &(comet_step_options){.labels = c.labels}, &all, &c.message), c.message);

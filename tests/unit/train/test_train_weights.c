@@ -73,12 +73,14 @@ static size_t half_of(comet_safetensors_type type, float value, uint8_t *bytes) 
     return comet_safetensors_type_bytes(type);
 }
 
-static comet_status produce(void *context, const comet_safetensors_entry *entry, void *data) {
+static comet_status produce(void *context, const comet_safetensors_entry *entry, uint64_t first, uint64_t bytes,
+                            void *data) {
     const comet_parameter *p = context;
+    const uint64_t size = comet_safetensors_type_bytes(entry->type);
     uint8_t *to = data;
-    memset(data, 0, (size_t)p->count * comet_safetensors_type_bytes(entry->type));
+    memset(data, 0, (size_t)bytes);
     if (entry->type != COMET_SAFETENSORS_I32)
-        for (int64_t k = 0; k < p->count; k++)
+        for (uint64_t k = first / size; k < (first + bytes) / size; k++)
             to += half_of(entry->type, p->value[k], to);
     return COMET_OK;
 }

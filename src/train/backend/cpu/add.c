@@ -15,13 +15,13 @@ COMET_RANGE(add_range) {
     COMET_EACH for (int64_t i = first; i < end; i++) s.sum[i] = s.a[i] + s.b[i];
 }
 
-void comet_cpu_add(comet_backend *backend, float *result, const float *a, const float *b, int64_t count) {
+comet_status comet_cpu_add(comet_backend *backend, float *result, const float *a, const float *b, int64_t count) {
     comet_loop(backend->threads, count, ADD_GRAIN, add_range, &(sum){result, a, b});
+    return COMET_OK;
 }
 
 static comet_status add_forward(const comet_op_call *call) {
-    comet_cpu_add(call->backend, call->y, call->x[0], call->x[1], comet_call_count(call, call->node->output));
-    return COMET_OK;
+    return comet_cpu_add(call->backend, call->y, call->x[0], call->x[1], comet_call_count(call, call->node->output));
 }
 
 const comet_op_kernel comet_cpu_add_op = {.forward = add_forward}; /* its gradients are its output's */

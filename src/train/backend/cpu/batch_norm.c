@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "train/backend/cpu/batch_norm.h"
 #include "train/backend/cpu/bits.h"
-#include "train/backend/cpu/kernels.h"
 #include "train/backend/cpu/loop.h"
 #include "train/backend/cpu/math.h"
 
@@ -60,10 +60,10 @@ static void edge_of(norm *n, int64_t c) {
         n->edge[c] = n->side[c] * (-beta / gamma);
 }
 
-static norm norm_of(const comet_op_call *call) {
+static norm norm_of(const comet_op_call *call, int parts) {
     const comet_shape *s = comet_value_shape(call->graph, call->node->output);
     norm n = {.call = call, .channels = s->channels, .rows = (int64_t)s->height * s->width * call->batch};
-    n.parts = call->parts > 1 ? call->parts : 1;
+    n.parts = parts;
     const int64_t blocks = NORM_BLOCKS / n.parts;
     n.block = ((part_rows(&n) + blocks - 1) / blocks + 7) / 8 * 8;
     n.sums = call->scratch;
@@ -217,16 +217,29 @@ static void saved_statistics(norm *n) {
     memcpy(n->shift, side + n->channels, (size_t)n->channels * sizeof *side);
 }
 
+static void apply(const norm *n) {
+    comet_loop(n->call->backend->threads, n->rows, n->block, apply_range, n);
+}
+
 static comet_status norm_forward(const comet_op_call *call) {
-    norm n = norm_of(call);
-    if (call->again)
-        saved_statistics(&n);
-    else if (call->training)
+    norm n = norm_of(call, 1);
+    if (call->training)
         batch_statistics(&n);
     else
         running_statistics(&n);
-    if (call->y)
-        comet_loop(call->backend->threads, n.rows, n.block, apply_range, &n);
+    apply(&n);
+    return COMET_OK;
+}
+
+void comet_cpu_norm_statistics(const comet_op_call *call) {
+    norm n = norm_of(call, 1);
+    batch_statistics(&n);
+}
+
+comet_status comet_cpu_norm_output(const comet_op_call *call) {
+    norm n = norm_of(call, 1);
+    saved_statistics(&n);
+    apply(&n);
     return COMET_OK;
 }
 
@@ -325,36 +338,55 @@ static void parameter_gradients(norm *n) {
     }
 }
 
-static comet_status backward_part(norm *n, int part, int fetch, comet_loop_body body) {
-    const comet_op_call *call = n->call;
-    comet_status status = n->parts > 1 && fetch ? call->fetch(call->fetch_context, part) : COMET_OK;
+static void backward_part(norm *n, int part, comet_loop_body body) {
     n->first = part * part_rows(n);
-    if (status == COMET_OK)
-        comet_loop(call->backend->threads, part_rows(n), n->block, body, n);
-    return status;
+    comet_loop(n->call->backend->threads, part_rows(n), n->block, body, n);
 }
 
-static comet_status norm_backward(const comet_op_call *call) {
-    norm n = norm_of(call);
+static norm backward_of(const comet_op_call *call, int parts) {
+    norm n = norm_of(call, parts);
     const float *side = call->side;
     for (int64_t c = 0; c < n.channels; c++) {
         n.inverse[c] = side[c];
         n.scale[c] = call->normalised ? 1 : side[c];
         n.shift[c] = call->normalised ? 0 : side[n.channels + c];
     }
+    return n;
+}
+
+static comet_status norm_backward(const comet_op_call *call) {
+    norm n = backward_of(call, 1);
+    backward_part(&n, 0, sum_range);
+    parameter_gradients(&n);
+    if (call->dx[0])
+        backward_part(&n, 0, write_range);
+    return COMET_OK;
+}
+
+comet_status comet_cpu_norm_backward_by_parts(const comet_op_call *call, const comet_norm_parts *source) {
+    norm n = backward_of(call, source->count);
     comet_status status = COMET_OK;
-    for (int part = 0; part < n.parts && status == COMET_OK; part++)
-        status = backward_part(&n, part, 1, sum_range);
+    for (int part = 0; part < n.parts && status == COMET_OK; part++) {
+        status = source->fetch(source->context, part);
+        if (status == COMET_OK)
+            backward_part(&n, part, sum_range);
+    }
     if (status != COMET_OK)
         return status;
     parameter_gradients(&n);
-    for (int part = n.parts - 1; part >= 0 && call->dx[0] && status == COMET_OK; part--)
-        status = backward_part(&n, part, part < n.parts - 1, write_range); /* the last one is still there */
+    for (int part = n.parts - 1; part >= 0 && call->dx[0] && status == COMET_OK; part--) {
+        if (part < n.parts - 1) /* the last one is still there */
+            status = source->fetch(source->context, part);
+        if (status == COMET_OK)
+            backward_part(&n, part, write_range);
+    }
     return status;
 }
 
-const comet_op_kernel comet_cpu_batch_norm = {
-    .scratch = norm_scratch, .forward = norm_forward, .backward = norm_backward};
+const comet_op_kernel comet_cpu_batch_norm = {.scratch = norm_scratch,
+                                              .forward = norm_forward,
+                                              .forward_again = comet_cpu_norm_output,
+                                              .backward = norm_backward};
 
 /* ---- stored once ---- */
 
@@ -390,12 +422,11 @@ COMET_RANGE(rebuild_rows) {
     }
 }
 
-void comet_cpu_rebuild(const comet_op_call *call, comet_rebuild what) {
+void comet_cpu_norm_rebuild(const comet_op_call *call, comet_rebuild what, float *values) {
     const comet_shape *s = comet_value_shape(call->graph, call->node->output);
     rebuilding b = {s->channels, comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT)->value,
-                    comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)->value, call->y, what};
-    if (what != COMET_REBUILD_NOTHING)
-        comet_loop(call->backend->threads, (int64_t)s->height * s->width * call->batch, 32, rebuild_rows, &b);
+                    comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)->value, values, what};
+    comet_loop(call->backend->threads, (int64_t)s->height * s->width * call->batch, 32, rebuild_rows, &b);
 }
 
 void comet_cpu_norm_grid(const comet_op_call *call, comet_codec_grid *grid) {

@@ -40,12 +40,14 @@ COMET_INLINE void words(const comet_op_call *call, int64_t first, uint32_t c[4][
 
 COMET_RANGE(dropout_range) {
     const drop *d = context;
-    for (int64_t block = first; block < end; block += DROP_GRAIN) {
+    const int64_t before = d->call->first_sample * d->sample_values; /* of other ranks */
+    for (int64_t block = first, n; block < end; block += n) {
         uint32_t c[4][DROP_LANES];
-        words(d->call, block, c);
-        int64_t n = end - block < DROP_GRAIN ? end - block : DROP_GRAIN;
+        const int64_t skip = (before + block) % 4;
+        words(d->call, before + block - skip, c);
+        n = end - block < DROP_GRAIN - skip ? end - block : DROP_GRAIN - skip;
         for (int64_t i = 0; i < n; i++)
-            d->to[block + i] = c[i % 4][i / 4] < d->limit ? 0 : d->from[block + i] * d->scale;
+            d->to[block + i] = c[(i + skip) % 4][(i + skip) / 4] < d->limit ? 0 : d->from[block + i] * d->scale;
     }
 }
 
@@ -53,7 +55,7 @@ static void depth_range(const void *context, int64_t first, int64_t end) {
     const drop *d = context;
     for (int64_t sample = first; sample < end; sample++) {
         uint32_t c[4];
-        counter(d->call, sample, c);
+        counter(d->call, d->call->first_sample + sample, c);
         comet_philox(c, d->call->seed);
         const float *from = d->from + sample * d->sample_values;
         float *to = d->to + sample * d->sample_values, scale = d->scale;

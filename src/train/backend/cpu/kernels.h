@@ -9,16 +9,14 @@ extern const comet_op_kernel comet_cpu_batch_norm, comet_cpu_relu, comet_cpu_sil
     comet_cpu_scale, comet_cpu_max_pool, comet_cpu_average_pool, comet_cpu_adaptive_pool, comet_cpu_shortcut,
     comet_cpu_flatten, comet_cpu_dropout, comet_cpu_stochastic_depth;
 
-/* The table's entries for these. */
+/* The table's entries for these, and all else that does not need a library. The space is the caller's to set. */
 void comet_cpu_fill(comet_backend *backend);
 
+comet_status comet_cpu_images(const comet_images_call *call);
 comet_status comet_cpu_loss(comet_loss_call *call);
-
-void comet_cpu_rebuild(const comet_op_call *call, comet_rebuild what);
-void comet_cpu_norm_grid(const comet_op_call *call, comet_codec_grid *grid);
-
-/* sum = a + b; sum may be a or b. */
-void comet_cpu_add(comet_backend *backend, float *sum, const float *a, const float *b, int64_t count);
+comet_status comet_cpu_update(comet_update_call *call);
+comet_status comet_cpu_add(comet_backend *backend, float *sum, const float *a, const float *b, int64_t count);
+comet_status comet_cpu_holder_new(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
 
 /* y += bias in every row; sums over rows, formed in fp64, into or added to `sum`. For small matrices: one thread. */
 void comet_cpu_add_bias(float *y, const float *bias, int64_t rows, int64_t columns);

@@ -27,11 +27,14 @@ static void sample_gradient(const comet_loss_call *call, const float *logits, in
     }
 }
 
-/* How many logits come before the label's; of equal ones the first comes first. */
+/* How many logits come before the label's; of equal ones the first comes first. With a NaN: all, and more. */
 static int rank_of(const float *logits, int classes, int32_t label) {
     int rank = 0;
-    for (int k = 0; k < classes; k++)
-        rank += k < label ? !(logits[k] < logits[label]) : k > label && !(logits[k] <= logits[label]);
+    for (int k = 0; k < classes; k++) {
+        if (isnan(logits[k]))
+            return classes + 5;
+        rank += logits[k] > logits[label] || (logits[k] == logits[label] && k < label);
+    }
     return rank;
 }
 

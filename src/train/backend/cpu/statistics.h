@@ -71,7 +71,4 @@ void comet_statistics_correlate(const float *x, const double *squares, int posit
                                 const float *weights, float *sums, comet_correlation *found);
 double comet_statistics_dot(const float *a, const float *b, int64_t count);
 
-/* 1: all values are finite. */
-int comet_statistics_finite(comet_threads *threads, const float *x, int64_t count);
-
 #endif

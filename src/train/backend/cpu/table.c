@@ -1,7 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of what is computed in plain C. */
+#include <string.h>
+
 #include "train/backend/cpu/kernels.h"
 
+comet_status comet_cpu_images(const comet_images_call *call) {
+    const int64_t used = call->count * call->pixels, rest = (call->batch - call->count) * call->pixels;
+    comet_normalise(call->normalisation, call->channels, call->bytes, used, call->values);
+    memset(call->values + used * call->channels, 0, (size_t)(rest * call->channels) * sizeof *call->values);
+    return COMET_OK;
+}
+
 void comet_cpu_fill(comet_backend *backend) {
+    backend->images = comet_cpu_images;
+    backend->loss = comet_cpu_loss;
+    backend->update = comet_cpu_update;
+    backend->add = comet_cpu_add;
+    backend->holder_new = comet_cpu_holder_new;
     const comet_op_kernel **k = backend->kernels;
     k[COMET_OP_BATCH_NORM] = &comet_cpu_batch_norm;
     k[COMET_OP_RELU] = &comet_cpu_relu;

@@ -98,20 +98,16 @@ comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *a
         b->allocator_copy = *allocator;
         b->allocator = &b->allocator_copy;
     }
-    b->base = (comet_backend){.name = "onednn",
-                              .supports = supports,
-                              .loss = comet_cpu_loss,
-                              .add = comet_cpu_add,
-                              .rebuild = comet_cpu_rebuild,
-                              .norm_grid = comet_cpu_norm_grid,
-                              .library_bytes = comet_onednn_library_bytes,
-                              .free = backend_free};
+    b->base = (comet_backend){
+        .name = "onednn", .supports = supports, .library_bytes = comet_onednn_library_bytes, .free = backend_free};
     comet_cpu_fill(&b->base);
     b->base.kernels[COMET_OP_CONV] = &comet_onednn_conv;
     b->base.kernels[COMET_OP_LINEAR] = &comet_onednn_linear;
     comet_status status = make_threads(b, threads);
     if (status == COMET_OK) {
         b->count = comet_threads_count(b->base.threads);
+        comet_host_space_init(&b->space, b->base.threads, b->allocator);
+        b->base.space = &b->space.base;
         comet_onednn_enter(b);
         status = comet_onednn_status(make_engine(b));
     }
@@ -126,4 +122,9 @@ comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *a
 void comet_backend_free(comet_backend *backend) {
     if (backend)
         backend->free(backend);
+}
+
+void comet_holder_free(comet_holder *holder) {
+    if (holder)
+        holder->free(holder);
 }

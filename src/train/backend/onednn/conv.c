@@ -282,7 +282,11 @@ static comet_status conv_backward(const comet_op_call *call) {
     return comet_onednn_status(status);
 }
 
-const comet_op_kernel comet_onednn_conv = {conv_prepare, conv_forget, conv_scratch, conv_forward, conv_backward};
+const comet_op_kernel comet_onednn_conv = {.prepare = conv_prepare,
+                                           .forget = conv_forget,
+                                           .scratch = conv_scratch,
+                                           .forward = conv_forward,
+                                           .backward = conv_backward};
 
 int comet_onednn_conv_supports(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch,
                                int training) {

@@ -4,12 +4,14 @@
 #define COMET_TRAIN_ONEDNN_ONEDNN_H
 
 #include "train/backend/backend.h"
+#include "train/backend/cpu/space.h"
 #include "train/backend/onednn/compat.h"
 
 typedef struct comet_backend_onednn {
     comet_backend base; /* first: a comet_backend * is a pointer to this */
     comet_allocator allocator_copy;
     const comet_allocator *allocator;
+    comet_host_space space;
     unsigned count; /* of threads */
     dnnl_engine_t engine;
     dnnl_stream_t stream;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/step/inject.h"
+#include "study/inject.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -127,10 +127,6 @@ static int has_weights(const comet_node *node) {
     return node->parameter[COMET_PARAMETER_WEIGHT] >= 0;
 }
 
-int comet_inject_concerns(const comet_inject *in, const comet_plan_entry *e) {
-    return comet_plan_in_store(e) && rule_for(in, e->name, 1) != NULL;
-}
-
 static int names_something(const rule *r, const comet_graph *g, const comet_plan *plan) {
     for (int i = 0; !r->in_activation && i < g->node_count; i++)
         if (has_weights(&g->nodes[i]) && comet_pattern_fits(r->pattern, g->nodes[i].name))
@@ -212,26 +208,73 @@ static float moved(float x, float error, float threshold) {
     return (x - error > threshold) == (x > threshold) ? x - error : x;
 }
 
-/* Where a channel's ReLU switches; NaN: nowhere, it is on or off for all values. */
-static float edge_of(const comet_inject_place *p, int64_t channel) {
-    if (!p->gamma)
-        return 0;
-    return p->gamma[channel] != 0 ? -p->beta[channel] / p->gamma[channel] : NAN;
+/* Where the ReLU behind a norm switches, by channel: at -beta / gamma; without a norm at 0. */
+typedef struct edges {
+    const float *gamma, *beta; /* NULL: there is no norm */
+} edges;
+
+static edges edges_of(const comet_step_loaded *l) {
+    const comet_plan_entry *e = l->entry;
+    if (e->kind != COMET_SAVED_NORM)
+        return (edges){NULL, NULL};
+    const comet_node *norm = &l->graph->nodes[e->node];
+    return (edges){comet_node_parameter(l->graph, norm, COMET_PARAMETER_WEIGHT)->value,
+                   comet_node_parameter(l->graph, norm, COMET_PARAMETER_BIAS)->value};
 }
 
-void comet_inject_values(const comet_inject *in, const comet_plan_entry *e, const comet_inject_place *p,
-                         float *values) {
+/* NaN: nowhere, it is on or off for all values. */
+static float edge_at(const edges *e, int64_t channel) {
+    if (!e->gamma)
+        return 0;
+    return e->gamma[channel] != 0 ? -e->beta[channel] / e->gamma[channel] : NAN;
+}
+
+void comet_inject_values(const comet_inject *in, const comet_step_loaded *l) {
+    const comet_plan_entry *e = l->entry;
     const rule *r = rule_for(in, e->name, 1);
     if (!r)
         return;
-    const double sigma = r->sigma * rms_of_nonzeros(values, p->count);
+    const edges switches = edges_of(l);
+    const double sigma = r->sigma * rms_of_nonzeros(l->values, l->count);
     const uint32_t which = (uint32_t)e->node | (e->kind == COMET_SAVED_NORM ? 0xC0000000u : 0x80000000u);
     words w = {.block = -1};
-    for (int64_t i = 0; i < p->count; i++) {
-        if (values[i] == 0 && e->kind == COMET_SAVED_VALUE)
+    for (int64_t i = 0; i < l->count; i++) {
+        float *x = &l->values[i];
+        if (*x == 0 && e->kind == COMET_SAVED_VALUE)
             continue;
-        const float error = (float)(sigma * error_of(r, word_at(&w, in->seed, p->step, which, p->first + i)));
-        const float edge = e->has_relu ? edge_of(p, i % e->shape.channels) : NAN;
-        values[i] = isnan(edge) ? values[i] + error : moved(values[i], error, edge);
+        const float error = (float)(sigma * error_of(r, word_at(&w, in->seed, l->step, which, l->first + i)));
+        const float edge = e->has_relu ? edge_at(&switches, i % e->shape.channels) : NAN;
+        *x = isnan(edge) ? *x + error : moved(*x, error, edge);
     }
+}
+
+/* ---- hooks ---- */
+
+static comet_status begin(const char *text, uint64_t seed, const comet_plan *plan, const comet_allocator *allocator,
+                          void **context, comet_message *message) {
+    comet_inject *in = NULL;
+    comet_status status = comet_inject_new(text, seed, allocator, &in, message);
+    *context = in;
+    return status == COMET_OK ? comet_inject_check(in, plan, message) : status;
+}
+
+static comet_status see_loaded(void *context, const comet_step_loaded *loaded) {
+    comet_inject_values(context, loaded);
+    return COMET_OK;
+}
+
+static comet_status see_gradients(void *context, comet_graph *graph, int64_t batches) {
+    comet_inject_gradients(context, graph, (uint64_t)batches);
+    return COMET_OK;
+}
+
+static void end(void *context) {
+    comet_inject_free(context);
+}
+
+comet_trainer_hooks comet_inject_hooks(const char *rules) {
+    if (!rules)
+        return (comet_trainer_hooks){0};
+    return (comet_trainer_hooks){
+        .text = rules, .begin = begin, .loaded = see_loaded, .gradients = see_gradients, .end = end};
 }

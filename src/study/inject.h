@@ -8,10 +8,10 @@
  * the store (eb:0 stores without loss). SIGMA is the deviation, in parts of the rms; zeros of an activation stay zero, and no value changes the side of
  * its ReLU. Normal errors in gradients are the default. What is drawn depends on seed, step, layer and place alone.
  */
-#ifndef COMET_TRAIN_INJECT_H
-#define COMET_TRAIN_INJECT_H
+#ifndef COMET_STUDY_INJECT_H
+#define COMET_STUDY_INJECT_H
 
-#include "train/plan/plan.h"
+#include "train/trainer/trainer.h"
 
 typedef struct comet_inject comet_inject;
 
@@ -26,17 +26,10 @@ comet_status comet_inject_check(const comet_inject *inject, const comet_plan *pl
 /* Into the gradients of a graph, before update number `step`. */
 void comet_inject_gradients(const comet_inject *inject, comet_graph *graph, uint64_t step);
 
-typedef struct comet_inject_place {
-    const float *gamma, *beta; /* of a norm, whose ReLU switches at -beta / gamma; NULL: at 0, if there is one */
-    uint64_t step;
-    int64_t first, count; /* of the entry's values */
-} comet_inject_place;
+/* Into values of an entry that were just loaded: the same each time they are. The backend's memory is the host's. */
+void comet_inject_values(const comet_inject *inject, const comet_step_loaded *loaded);
 
-/* Into values of an entry that were just loaded: the same each time they are. */
-void comet_inject_values(const comet_inject *inject, const comet_plan_entry *entry, const comet_inject_place *place,
-                         float *values);
-
-/* 1: some rule is about the entry. */
-int comet_inject_concerns(const comet_inject *inject, const comet_plan_entry *entry);
+/* All of it as hooks of a trainer; `rules` stay the caller's. NULL: no errors. */
+comet_trainer_hooks comet_inject_hooks(const char *rules);
 
 #endif
