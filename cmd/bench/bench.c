@@ -8,12 +8,12 @@
 
 #include "cmd/bench/bench_cuda.h"
 #include "cmd/bench/bench_norm.h"
+#include "cmd/bench/example.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/common/options.h"
 #include "cmd/common/parse.h"
 #include "cmd/common/workers.h"
-#include "cmd/files/example.h"
 #include "comet/comet.h"
 
 static const char help[] =

@@ -3,9 +3,9 @@
 #ifndef COMET_CMD_BENCH_H
 #define COMET_CMD_BENCH_H
 
+#include "cmd/bench/check.h"
 #include "cmd/bench/coder.h"
 #include "cmd/common/json.h"
-#include "cmd/files/check.h"
 #include "cmd/files/tensors.h"
 
 enum { BENCH_MAX = 32 }; /* of each list */

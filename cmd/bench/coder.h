@@ -3,8 +3,8 @@
 #ifndef COMET_CMD_CODER_H
 #define COMET_CMD_CODER_H
 
+#include "cmd/bench/check.h"
 #include "cmd/files/buffer.h"
-#include "cmd/files/check.h"
 #include "comet/codec.h"
 
 typedef struct coder coder;

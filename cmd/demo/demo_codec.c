@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "cmd/bench/bench.h"
+#include "cmd/bench/example.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/common/options.h"
 #include "cmd/common/text.h"
 #include "cmd/demo/demo.h"
-#include "cmd/files/example.h"
 
 static const char help[] =
     "Usage: comet demo codec [--quick] [--quiet]\n"

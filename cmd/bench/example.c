@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small network on rendered images: convolution, batch normalisation and ReLU, three times. */
-#include "cmd/files/example.h"
+#include "cmd/bench/example.h"
 
 #include <math.h>
 #include <stdio.h>

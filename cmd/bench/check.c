@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparing what went in with what came out. */
-#include "cmd/files/check.h"
+#include "cmd/bench/check.h"
 
 #include <math.h>
 #include <string.h>
