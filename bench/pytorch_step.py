@@ -6,7 +6,7 @@ usage: pytorch_step.py MODEL IMAGE BATCH STEPS [THREADS]     MODEL: of torchvisi
 
 Prints one JSON object: the version of PyTorch, median ms of a step for contiguous and for channels_last memory, bytes that autograd saves (each
 storage once, parameters left out) and the resident high-water mark beyond what was there before the network, as it is and less weights, gradients
-and momentum. The mark is taken as `comet` takes its own (cmd/common/resident.h): everything is imported and has run once before, the mark is set back
+and momentum. The mark is taken as `comet` takes its own (cmd/common/measure.h): everything is imported and has run once before, the mark is set back
 then, and pages of files (code of libraries that is run for the first time) do not count. Each layout is measured in a process of its own.
 """
 import json

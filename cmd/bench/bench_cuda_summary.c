@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "cmd/bench/bench_cuda.h"
-#include "cmd/common/clock.h"
 #include "cmd/common/command.h"
+#include "cmd/common/measure.h"
 #include "cmd/common/message.h"
 
 double cuda_compress_over_copy(const cuda_result *result) {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "cmd/bench/bench.h"
-#include "cmd/common/clock.h"
 #include "cmd/common/command.h"
+#include "cmd/common/measure.h"
 #include "cmd/common/message.h"
 
 static int same_number(double a, double b) {

@@ -9,8 +9,8 @@
 
 #include "base/parallel.h"
 #include "cmd/bench/bench.h"
-#include "cmd/common/clock.h"
 #include "cmd/common/command.h"
+#include "cmd/common/measure.h"
 
 enum { MAX_RUNS = 101 };
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Table-driven option parsing. */
+/* Table-driven option parsing, and what was given as text. */
 #include "cmd/common/options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
+
+/* ---- parsing ---- */
 
 void text_array_free(text_array *texts) {
     free(texts->items);
@@ -88,4 +91,93 @@ int options_parse(const option *table, int argc, char **argv, text_array *operan
             answer = text_array_add(operands, argv[i], argc);
     }
     return answer;
+}
+
+/* ---- as text ---- */
+
+/* What was given for it; "" for a flag; NULL: nothing. */
+static const char *value_of(const option *entry) {
+    if (entry->kind == OPTION_FLAG)
+        return *(const int *)entry->target ? "" : NULL;
+    return entry->kind == OPTION_TEXT ? *(const char *const *)entry->target : NULL;
+}
+
+static int is_without(const char *name, const char *const *without) {
+    for (; *without; without++)
+        if (strcmp(name, *without) == 0)
+            return 1;
+    return 0;
+}
+
+char *given_text(const option *table, const char *const *without) {
+    size_t bytes = 1, used = 0;
+    for (const option *entry = table; entry->name; entry++)
+        bytes += strlen(entry->name) + (value_of(entry) ? strlen(value_of(entry)) : 0) + 2;
+    char *text = calloc(bytes, 1);
+    for (const option *entry = table; text && entry->name; entry++) {
+        const char *value = value_of(entry);
+        if (!value || is_without(entry->name, without))
+            continue;
+        char *line = text + used;
+        used += (size_t)snprintf(line, bytes - used, "%s%s%s", entry->name, *value ? " " : "", value);
+        for (char *c = line; *c; c++)
+            if (*c == '\n')
+                *c = ' ';
+        text[used++] = '\n';
+    }
+    return text;
+}
+
+/* ---- differences ---- */
+
+typedef struct line {
+    const char *name, *value;
+    int name_length, value_length;
+} line;
+
+/* The line that begins at `text`, and where the next one does. */
+static const char *take_line(const char *text, line *l) {
+    const size_t length = strcspn(text, "\n"), name = strcspn(text, " \n");
+    *l = (line){text, text + name, (int)name, (int)(length - name)};
+    if (l->value_length > 0) {
+        l->value++;
+        l->value_length--;
+    } else {
+        l->value = "given";
+        l->value_length = 5;
+    }
+    return text + length + (text[length] != '\0');
+}
+
+static line find_line(const char *text, const line *like) {
+    line l;
+    while (*text) {
+        text = take_line(text, &l);
+        if (l.name_length == like->name_length && memcmp(l.name, like->name, (size_t)l.name_length) == 0)
+            return l;
+    }
+    return (line){like->name, "not given", like->name_length, 9};
+}
+
+static void add(const line *then, const line *now, char *text, size_t capacity) {
+    const size_t used = strlen(text);
+    if (then->value_length != now->value_length || memcmp(then->value, now->value, (size_t)now->value_length) != 0)
+        snprintf(text + used, capacity - used, "%s%.*s was %.*s, now %.*s", used ? "; " : "", now->name_length,
+                 now->name, then->value_length, then->value, now->value_length, now->value);
+}
+
+void given_differences(const char *then, const char *now, char *text, size_t capacity) {
+    line l, other;
+    text[0] = '\0';
+    for (const char *at = then; *at;) {
+        at = take_line(at, &l);
+        other = find_line(now, &l);
+        add(&l, &other, text, capacity);
+    }
+    for (const char *at = now; *at;) {
+        at = take_line(at, &l);
+        other = find_line(then, &l);
+        if (strncmp(other.value, "not given", 9) == 0)
+            add(&other, &l, text, capacity);
+    }
 }

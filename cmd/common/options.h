@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of a sub-command: --name, --name VALUE, --name=VALUE, --name VALUE..., --name or --name=VALUE, in any order with the operands. */
+/*
+ * Options of a sub-command: --name, --name VALUE, --name=VALUE, --name VALUE..., --name or --name=VALUE, in any order
+ * with the operands.
+ */
 #ifndef COMET_CMD_OPTIONS_H
 #define COMET_CMD_OPTIONS_H
+
+#include <stddef.h>
 
 typedef enum option_kind {
     OPTION_FLAG,  /* target: int, set to 1 */
@@ -26,5 +31,14 @@ void text_array_free(text_array *texts);
 
 /* Fills the targets and collects the operands. Everything behind "--" is an operand. */
 int options_parse(const option *table, int argc, char **argv, text_array *operands);
+
+/* ---- what a user gave, to be compared with that of another day ---- */
+
+/* A line each, in the order of the table: "--lr 0.1", "--nesterov". `without`: names that are left out, NULL behind them. Freed by the caller;
+   NULL: no memory. */
+char *given_text(const option *table, const char *const *without);
+
+/* "--lr was 0.1, now 0.05; --seeds was 3, now not given"; empty where they are the same. */
+void given_differences(const char *then, const char *now, char *text, size_t capacity);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cmd/common/clock.h"
+#include "cmd/common/measure.h"
 #include "cmd/common/text.h"
 
 enum { BAR_WIDTH = 30 };

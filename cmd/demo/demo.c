@@ -8,9 +8,9 @@
 
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
-#include "cmd/common/openmp.h"
 #include "cmd/common/options.h"
 #include "cmd/common/text.h"
+#include "cmd/common/workers.h"
 #include "cmd/files/file.h"
 #include "cmd/study/compare.h"
 #include "cmd/train/train_options.h"

@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cmd/common/clock.h"
 #include "cmd/common/command.h"
+#include "cmd/common/measure.h"
 #include "cmd/common/message.h"
 #include "cmd/common/stop.h"
 #include "cmd/study/compare.h"

@@ -17,8 +17,8 @@
 
 #include "base/exclusive_file.h"
 #include "cmd/common/command.h"
-#include "cmd/common/given.h"
 #include "cmd/common/message.h"
+#include "cmd/common/options.h"
 #include "comet/version.h"
 
 typedef struct head {

@@ -15,7 +15,7 @@ typedef struct compare_state {
 typedef struct compare_state_plan {
     const char *path; /* NULL: nothing is kept */
     comet_run_resume resume;
-    const char *given; /* given.h */
+    const char *given; /* options.h */
     int runs;
 } compare_state_plan;
 

@@ -8,8 +8,8 @@
 
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
-#include "cmd/common/openmp.h"
 #include "cmd/common/stop.h"
+#include "cmd/common/workers.h"
 #include "cmd/files/file.h"
 
 /* What may change between an interruption and going on. */

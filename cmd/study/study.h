@@ -10,7 +10,7 @@ typedef struct study_options {
     train_texts texts;
     const char *report;
     const char *state, *resume; /* of comparisons */
-    char *given;                /* what makes it this one: given.h */
+    char *given;                /* what makes it this one: options.h */
     int json, quiet, help;
     text_array operands;
 } study_options;

@@ -3,7 +3,7 @@
 #ifndef COMET_CMD_RECORD_H
 #define COMET_CMD_RECORD_H
 
-#include "cmd/common/resident.h"
+#include "cmd/common/measure.h"
 #include "train/run/run.h"
 
 enum { RECORD_NAME = 64, RECORD_POINTS = 800 };
@@ -27,7 +27,7 @@ typedef struct record_figures {
     comet_status status; /* other than COMET_OK: `why` says it */
     comet_message why;
     comet_run_result result;
-    size_t measured_peak_bytes; /* resident.h */
+    size_t measured_peak_bytes; /* measure.h */
     double
         at_ceiling; /* share of a controller's bounds that its ceiling had set, over tensors and steps since its first decision; -1: none */
     size_t loss_count, evaluation_count, time_count, layer_count, bound_count, bounded_count;

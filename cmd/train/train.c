@@ -6,11 +6,11 @@
 
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
-#include "cmd/common/openmp.h"
 #include "cmd/common/options.h"
 #include "cmd/common/parse.h"
 #include "cmd/common/stop.h"
 #include "cmd/common/text.h"
+#include "cmd/common/workers.h"
 #include "cmd/files/file.h"
 #include "cmd/train/record.h"
 #include "cmd/train/train_log.h"

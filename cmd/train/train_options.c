@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "cmd/common/command.h"
-#include "cmd/common/given.h"
 #include "cmd/common/message.h"
+#include "cmd/common/options.h"
 #include "cmd/common/parse.h"
 #include "cmd/train/train_control.h"
 #include "study/inject.h"

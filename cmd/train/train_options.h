@@ -22,7 +22,7 @@ enum { MOST_OWN_OPTIONS = 16 };
 int train_options_parse(train_texts *texts, const option *own, size_t own_count, int argc, char **argv,
                         text_array *operands);
 
-/* What was given of them (given.h), as text. */
+/* What was given of them (options.h), as text. */
 char *train_options_given(train_texts *texts, const option *own, size_t own_count, const char *const *without);
 
 /* The lines of --help about them. */

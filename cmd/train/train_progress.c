@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cmd/common/clock.h"
+#include "cmd/common/measure.h"
 #include "cmd/common/message.h"
 #include "cmd/common/text.h"
 

@@ -3,7 +3,7 @@
 #ifndef COMET_CMD_TRAIN_PROGRESS_H
 #define COMET_CMD_TRAIN_PROGRESS_H
 
-#include "cmd/common/resident.h"
+#include "cmd/common/measure.h"
 #include "train/run/run.h"
 
 typedef struct train_progress {

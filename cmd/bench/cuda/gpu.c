@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/common/clock.h"
+#include "cmd/common/measure.h"
 
 static int name_length(const char *call) {
     return (int)strcspn(call, "( ");

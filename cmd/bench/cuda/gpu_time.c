@@ -8,7 +8,7 @@
  * cache is of no use to the next.
  */
 #include "cmd/bench/cuda/gpu.h"
-#include "cmd/common/clock.h"
+#include "cmd/common/measure.h"
 
 enum { WARM_UP_ROUNDS = 3 };
 

@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the operating system says of the process's memory. */
-#ifndef COMET_CMD_RESIDENT_H
-#define COMET_CMD_RESIDENT_H
+/* What is measured: time, medians of it, and what the operating system says of the process's memory. */
+#ifndef COMET_CMD_MEASURE_H
+#define COMET_CMD_MEASURE_H
 
 #include <stddef.h>
+
+/* ---- time ---- */
+
+/* Seconds from some fixed moment; only differences mean something. */
+double clock_seconds(void);
+
+/* Sorts `values`; NaN if count is 0. */
+double median_of(double *values, int count);
+
+/* ---- memory ---- */
 
 /* Where measuring began. */
 typedef struct resident_mark {
