@@ -12,7 +12,7 @@
 #include "cmd/common/message.h"
 #include "cmd/common/stop.h"
 #include "cmd/study/compare.h"
-#include "cmd/train/train_control.h"
+#include "cmd/train/train_options.h"
 #include "cmd/train/train_progress.h"
 
 /* ---- in the child ---- */

@@ -42,6 +42,13 @@ enum { TRAIN_DATA_NAME = 64, TRAIN_DATA_PLACE = 4200 };
 void train_data_name(const train_texts *texts, const comet_run_options *run, char name[TRAIN_DATA_NAME]);
 void train_data_place(const train_texts *texts, const comet_run_options *run, char place[TRAIN_DATA_PLACE]);
 
+/*
+ * `form` as --codec takes it: `eb` without any bound given is under --control, or controller comet. `named` 1: it may be
+ * a controller's name, too, which is eb under it, and --control is for those variants alone that have a use for it.
+ * MISUSED after a line.
+ */
+int train_control_read(const train_texts *texts, const char *form, int named, comet_trainer_options *options);
+
 /* --resume as it was given, NULL or "" included. */
 int train_resume_read(const char *text, comet_run_resume *resume);
 
