@@ -72,10 +72,6 @@ typedef struct bench_room {
 /* Measures result->coder at result->error_rel on a tensor. COMET_ERROR_UNSUPPORTED: it does not take such a tensor. */
 comet_status bench_measure(const bench_plan *plan, const comet_tensor *tensor, bench_room *room, bench_result *result);
 
-/* The speed of `one` and `all` on the tensor, repeated. Both are prepared. */
-comet_status bench_time(const bench_plan *plan, const comet_tensor *tensor, coder *one, coder *all, bench_room *room,
-                        bench_result *result);
-
 /* Results that differ in nothing but the tensor. */
 typedef struct bench_group {
     const bench_result *example;

@@ -2,11 +2,101 @@
 /* comet bench codec --device cuda, as far as it is the same with every GPU. */
 #include "cmd/bench/bench_cuda.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "cmd/common/command.h"
+#include "cmd/common/measure.h"
 #include "cmd/common/message.h"
 #include "comet/cuda.h"
+
+/* ---- results of many tensors in a few numbers ---- */
+
+double cuda_compress_over_copy(const cuda_result *result) {
+    return result->ms.compress / result->ms.copy;
+}
+
+double cuda_decompress_over_copy(const cuda_result *result) {
+    return result->ms.decompress / result->ms.copy;
+}
+
+static double copy_ms(const cuda_result *result) {
+    return result->ms.copy;
+}
+
+static double compress_ms(const cuda_result *result) {
+    return result->ms.compress;
+}
+
+static double decompress_ms(const cuda_result *result) {
+    return result->ms.decompress;
+}
+
+static int same_group(const cuda_result *a, const cuda_result *b) {
+    double x = a->base.error_rel, y = b->base.error_rel;
+    return a->base.coder == b->base.coder && a->base.tensor.layout == b->base.tensor.layout &&
+           a->base.tensor.dtype == b->base.tensor.dtype && a->size == b->size && (x == y || (isnan(x) && isnan(y)));
+}
+
+/* What `of` says of each result of the group, sorted: the last is the greatest. `values` has room for all results. */
+static double median_in(const cuda_results *all, const cuda_group *g, double (*of)(const cuda_result *),
+                        double *values) {
+    int count = 0;
+    for (size_t i = 0; i < all->count; i++)
+        if (same_group(&all->items[i], g->example))
+            values[count++] = of(&all->items[i]);
+    return median_of(values, count);
+}
+
+static void add_to_group(cuda_group *g, const cuda_result *r) {
+    const check_report *check = &r->base.check;
+    double raw = (double)r->base.bytes_raw;
+    g->tensors++;
+    g->ratio += log(raw / (double)r->base.bytes_stored);
+    g->ratio_resident += log(raw / (double)r->bytes_resident);
+    g->max_error_over_bound = fmax(g->max_error_over_bound, check->max_error_over_bound); /* a NaN loses */
+    g->rms_error += isnan(check->rms_error) ? 0 : check->rms_error;
+    g->violations += check->violations;
+    g->zeros_broken += check->zeros_broken;
+    g->mask_broken += check->mask_broken;
+    g->differ += r->stream_as_cpu == 0 || r->stats_as_cpu == 0;
+}
+
+static void finish_group(cuda_group *g, const cuda_results *all, double *values) {
+    g->ratio = exp(g->ratio / g->tensors);
+    g->ratio_resident = exp(g->ratio_resident / g->tensors);
+    g->rms_error /= g->tensors;
+    g->ms.copy = median_in(all, g, copy_ms, values);
+    g->ms.compress = median_in(all, g, compress_ms, values);
+    g->ms.decompress = median_in(all, g, decompress_ms, values);
+    g->compress_over_copy = median_in(all, g, cuda_compress_over_copy, values);
+    g->compress_worst = values[g->tensors - 1];
+    g->decompress_over_copy = median_in(all, g, cuda_decompress_over_copy, values);
+    g->decompress_worst = values[g->tensors - 1];
+}
+
+static cuda_group *group_of(cuda_summary *summary, const cuda_result *result) {
+    for (size_t i = 0; i < summary->count; i++)
+        if (same_group(summary->items[i].example, result))
+            return &summary->items[i];
+    cuda_group *added = &summary->items[summary->count++];
+    *added = (cuda_group){.example = result, .max_error_over_bound = result->base.check.max_error_over_bound};
+    return added;
+}
+
+int bench_cuda_summarise(const cuda_results *results, cuda_summary *summary) {
+    *summary = (cuda_summary){.items = calloc(results->count + 1, sizeof *summary->items)};
+    double *values = calloc(results->count + 1, sizeof *values);
+    int answer = summary->items && values ? DONE : fail_memory();
+    for (size_t i = 0; i < results->count && answer == DONE; i++)
+        add_to_group(group_of(summary, &results->items[i]), &results->items[i]);
+    for (size_t i = 0; i < summary->count; i++)
+        finish_group(&summary->items[i], results, values);
+    free(values);
+    return answer;
+}
+
+/* ---- the command ---- */
 
 #ifdef COMET_HAVE_CUDA
 
