@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of a report share: text that is safe in HTML, axes, the figure around a picture. */
+/* What the parts of a report share: text that is safe in HTML, axes, the figure around a picture, lines in it. */
 #ifndef COMET_CMD_REPORT_IMPL_H
 #define COMET_CMD_REPORT_IMPL_H
 
@@ -69,5 +69,42 @@ const char *report_axis_label(const report_axis *axis, double value, char text[R
 
 /* Both axes with their ticks and names, and the lines of the grid (report_lines.c). */
 void report_frame(report *r, const report_axis *x, const report_axis *y, const char *x_name, const char *y_name);
+
+/* ---- a series as the path of a drawing (report_path.c) ---- */
+
+/*
+ * The `d` of a path, broken at gaps; a point between two gaps is a dot. Of more points than the drawing has room for it keeps, in each pixel
+ * column, the first, the least, the greatest and the last, so that no spike is lost. `area`: each piece closed along zero, or the lower end of y.
+ */
+void report_path(report *r, const report_series *series, const report_axis *x, const report_axis *y, int area);
+
+/* 1: point i has a place. */
+int report_path_has(const report_series *series, size_t i, const report_axis *x, const report_axis *y);
+
+/* ---- which line is which: names at the lines' ends, or a legend (report_labels.c) ---- */
+
+enum { REPORT_LABELS_MOST = 8, REPORT_LABEL_CHARACTERS = 22 };
+
+typedef struct report_label {
+    const report_series *series; /* the first of its group */
+    double x, y;                 /* the end of its line */
+    double place;                /* of the text */
+} report_label;
+
+typedef struct report_labels {
+    report_label items[REPORT_LABELS_MOST];
+    int count;    /* groups in all, which may be more than the items */
+    double width; /* that the names need at the right; 0: none stand there */
+} report_labels;
+
+/* Before the axes have places: finds the groups and the room they need. One group needs no name. */
+void report_labels_find(report_labels *labels, const report_series *series, size_t count, int flags);
+
+/* A list above the drawing, where there are too many for the ends of the lines, or areas, which differ in the middle and end alike. */
+void report_labels_legend(report *r, const report_labels *labels, const report_series *series, size_t count);
+
+/* At the ends of the lines, moved apart where they would overlap. */
+void report_labels_draw(report *r, report_labels *labels, const report_series *series, size_t count,
+                        const report_axis *x, const report_axis *y);
 
 #endif

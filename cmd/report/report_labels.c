@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which line is which: names at the lines' ends, or a legend above where that does not do. */
-#include "cmd/report/report_labels.h"
+#include "cmd/report/report_impl.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,7 @@
 /* Figures of lines: axes, grid, the series, and their names. */
 #include <math.h>
 
-#include "cmd/report/report_labels.h"
-#include "cmd/report/report_path.h"
+#include "cmd/report/report_impl.h"
 
 enum { TOP = 30, BOTTOM = 46, LEFT = 64, RIGHT = 18, HEIGHT = 380 };
 

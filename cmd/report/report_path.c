@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A series as the path of a drawing: pieces between gaps, thinned to what can be seen. */
-#include "cmd/report/report_path.h"
+#include "cmd/report/report_impl.h"
 
 #include <math.h>
 
