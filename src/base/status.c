@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the library says of itself in words: statuses, and its version. */
 #include "comet/status.h"
+
+#include "comet/version.h"
 
 const char *comet_status_string(comet_status status) {
     switch (status) {
@@ -35,4 +38,8 @@ const char *comet_status_string(comet_status status) {
         return "training has diverged: values are not finite";
     }
     return "unknown status";
+}
+
+const char *comet_version_string(void) {
+    return COMET_VERSION_STRING;
 }
