@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "support/codec/number.h"
-#include "support/codec/spec_decoder.h"
-#include "support/codec/spec_encoder.h"
-#include "support/codec/spec_stats.h"
+#include "support/spec/spec_decoder.h"
+#include "support/spec/spec_encoder.h"
+#include "support/spec/spec_stats.h"
 
 enum { ONE_CHUNK = 65536 }; /* up to so many values there is work for one thread only */
 

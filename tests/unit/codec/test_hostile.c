@@ -11,12 +11,12 @@
 
 #include "support/codec/isas.h"
 #include "support/codec/samples.h"
-#include "support/codec/spec_format.h"
 #include "support/codec/tensors.h"
 #include "support/counting_allocator.h"
 #include "support/effort.h"
 #include "support/guarded.h"
 #include "support/rng.h"
+#include "support/spec/spec_format.h"
 
 static isa_list isas;
 static sample_data data;

@@ -10,9 +10,9 @@
 
 #include "support/codec/isas.h"
 #include "support/codec/samples.h"
-#include "support/codec/spec_decoder.h"
 #include "support/codec/trip_run.h"
 #include "support/effort.h"
+#include "support/spec/spec_decoder.h"
 
 static void test_samples(void **state) {
     (void)state;

@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_SPEC_STATS_H
 #define TESTS_SUPPORT_SPEC_STATS_H
 
-#include "support/codec/spec_format.h"
+#include "support/spec/spec_format.h"
 
 /* s has its geometry; patterns are what is stored, in logical order. */
 void spec_sums(const spec_stream *s, const void *patterns, double *sum_abs, double *sum_squares);

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "support/codec/spec_format.h"
+#include "support/spec/spec_format.h"
 
 /*
  * s: codec, dtype, layout, ndim, shape, flags, bound and grid; the rest is filled in. patterns: what is stored, in logical

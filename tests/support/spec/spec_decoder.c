@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support/codec/spec_decoder.h"
+#include "support/spec/spec_decoder.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "support/codec/number.h"
-#include "support/codec/spec_format.h"
+#include "support/spec/spec_format.h"
 
 /* ---- section 1: the header ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support/codec/spec_format.h"
+#include "support/spec/spec_format.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support/codec/spec_encoder.h"
+#include "support/spec/spec_encoder.h"
 
 #include <math.h>
 #include <string.h>
