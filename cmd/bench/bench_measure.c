@@ -147,8 +147,8 @@ static comet_status round_trip(coder *c, const comet_tensor *tensor, bench_room 
     if (!buffer_reserve(&room->stream, capacity) || !buffer_reserve(&room->output, result->bytes_raw))
         return COMET_ERROR_MEMORY;
     comet_tensor output = *tensor;
-    output.data =
-        memset(room->output.data, 0xff, result->bytes_raw); /* a value not written must not pass for a good one */
+    /* a value not written must not pass for a good one */
+    output.data = memset(room->output.data, 0xff, result->bytes_raw);
     status = kind->compress(c, tensor, room->stream.data, capacity, &result->bytes_stored);
     if (status == COMET_OK)
         status = kind->decompress(c, room->stream.data, result->bytes_stored, &output);

@@ -4,8 +4,8 @@
 #define COMET_CMD_COMMAND_H
 
 /*
- * Exit codes. Functions of the command return these too: whoever returns another one than DONE has said why. What a signal has
- * stopped answers with stop_code() (stop.h): 129, 130, 143.
+ * Exit codes. Functions of the command return these too: whoever returns another one than DONE has said why. What a
+ * signal has stopped answers with stop_code() (stop.h): 129, 130, 143.
  */
 enum { DONE = 0, FAILED = 1, MISUSED = 2 };
 

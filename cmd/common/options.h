@@ -34,8 +34,10 @@ int options_parse(const option *table, int argc, char **argv, text_array *operan
 
 /* ---- what a user gave, to be compared with that of another day ---- */
 
-/* A line each, in the order of the table: "--lr 0.1", "--nesterov". `without`: names that are left out, NULL behind them. Freed by the caller;
-   NULL: no memory. */
+/*
+ * A line each, in the order of the table: "--lr 0.1", "--nesterov". `without`: names that are left out, NULL behind
+ * them. Freed by the caller; NULL: no memory.
+ */
 char *given_text(const option *table, const char *const *without);
 
 /* "--lr was 0.1, now 0.05; --seeds was 3, now not given"; empty where they are the same. */

@@ -9,8 +9,8 @@
 int workers_new(const char *text, comet_threads **threads);
 
 /*
- * Idle threads of OpenMP spin, and take the cores from the loader's threads and from other programs; that they shall not
- * must be in the environment before the program starts. So it starts itself once more, unless the user has decided.
+ * Idle threads of OpenMP spin, and take the cores from the loader's threads and from other programs; that they shall
+ * not must be in the environment before the program starts. So it starts itself once more, unless the user has decided.
  * `argv`: that of main.
  */
 void openmp_wait_passively(char **argv);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comet demo codec: the built-in activations through the error-bounded codec and others, in two tables and two sentences. */
+/*
+ * comet demo codec: the built-in activations through the error-bounded codec and others, in two tables and two
+ * sentences.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -80,7 +80,9 @@ static int find_npy_type(const blob *piece, const array_format *format, const ch
     return DONE;
 }
 
-/* Without values any strides do; beside an empty dimension extents may be of any size, and their product may overflow. */
+/*
+ * Without values any strides do; beside an empty dimension extents may be of any size, and their product may overflow.
+ */
 static void make_fortran_order(comet_tensor *tensor) {
     int64_t stride = 1;
     for (int32_t d = 0; d < tensor->ndim && comet_tensor_count(tensor) > 0; d++) {

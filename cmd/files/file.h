@@ -36,8 +36,8 @@ int output_commit(output_file *out);
 void output_abandon(output_file *out);
 
 /*
- * Whether a file could be written there: better known before a training than behind it. What is there stays as it is. COMET_ERROR_IO, with a
- * line that names the option. `path` NULL: none is wanted.
+ * Whether a file could be written there: better known before a training than behind it. What is there stays as it is.
+ * COMET_ERROR_IO, with a line that names the option. `path` NULL: none is wanted.
  */
 comet_status output_try(const char *option, const char *path, comet_message *message);
 

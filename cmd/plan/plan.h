@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comet plan: what training would take, asked of the trainer without its memory, and shown as text, JSON or a report. */
+/*
+ * comet plan: what training would take, asked of the trainer without its memory, and shown as text, JSON or a report.
+ */
 #ifndef COMET_CMD_PLAN_H
 #define COMET_CMD_PLAN_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A report's file and page: opened under a temporary name, closed under its own; paragraphs, and the frame of figures. */
+/*
+ * A report's file and page: opened under a temporary name, closed under its own; paragraphs, and the frame of figures.
+ */
 #include "cmd/report/report.h"
 
 #include <errno.h>

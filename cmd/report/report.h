@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A report that opens in any browser: one HTML file, pictures as SVG inside it, nothing loaded from elsewhere. Built section by section:
+ * A report that opens in any browser: one HTML file, pictures as SVG inside it, nothing loaded from elsewhere. Built
+ * section by section:
  *
  *     report_open(&r, "run.html", "resnet18 on cifar10", "eb at 0.3 beside none");
  *     report_table(&r, "Results", columns, 5, rows, 2);
@@ -25,7 +26,8 @@ typedef struct report_series {
     const char *name;
     const double *x, *y; /* y not finite: a gap */
     size_t count;
-    int group; /* from 0: the same colour for the same group, which is named after its first series (seeds of a variant) */
+    /* from 0: the same colour for the same group, which is named after its first series (seeds of a variant) */
+    int group;
 } report_series;
 
 typedef struct report_bar {
@@ -44,8 +46,8 @@ typedef struct report_cloud {
 } report_cloud;
 
 /*
- * LOG_X, LOG_Y: values that are not positive are gaps. FROM_ZERO: zero is on the y axis. AREA: filled down to it. EQUAL: both axes are logarithmic and
- * have one range, with lines where y is x, twice x and half of x.
+ * LOG_X, LOG_Y: values that are not positive are gaps. FROM_ZERO: zero is on the y axis. AREA: filled down to it.
+ * EQUAL: both axes are logarithmic and have one range, with lines where y is x, twice x and half of x.
  */
 enum { REPORT_LOG_Y = 1, REPORT_FROM_ZERO = 2, REPORT_AREA = 4, REPORT_LOG_X = 8, REPORT_EQUAL = 16 };
 
@@ -55,7 +57,10 @@ void report_text(report *r, const char *paragraph);
 void report_table(report *r, const char *title, const char *const *columns, int column_count, const char *const *cells,
                   int row_count); /* cells: row by row, NULL: empty; columns of numbers are set to the right */
 
-/* Any number of points: of long series what can be seen is drawn, no spike is lost. Values that have no place are left out. */
+/*
+ * Any number of points: of long series what can be seen is drawn, no spike is lost. Values that have no place are left
+ * out.
+ */
 void report_lines(report *r, const char *title, const char *x_axis, const char *y_axis, const report_series *series,
                   size_t count, int flags);
 

@@ -59,7 +59,9 @@ int report_axis_takes(const report_axis *axis, double value);
 void report_axis_include(report_axis *axis, double value);
 int report_axis_is_empty(const report_axis *axis);
 
-/* About `wanted` ticks at round values; `snap`: the ends are moved out to ticks. A range of one value gets some room. */
+/*
+ * About `wanted` ticks at round values; `snap`: the ends are moved out to ticks. A range of one value gets some room.
+ */
 void report_axis_finish(report_axis *axis, int wanted, int snap);
 
 double report_axis_place(const report_axis *axis, double value);
@@ -73,8 +75,9 @@ void report_frame(report *r, const report_axis *x, const report_axis *y, const c
 /* ---- a series as the path of a drawing (report_path.c) ---- */
 
 /*
- * The `d` of a path, broken at gaps; a point between two gaps is a dot. Of more points than the drawing has room for it keeps, in each pixel
- * column, the first, the least, the greatest and the last, so that no spike is lost. `area`: each piece closed along zero, or the lower end of y.
+ * The `d` of a path, broken at gaps; a point between two gaps is a dot. Of more points than the drawing has room for it
+ * keeps, in each pixel column, the first, the least, the greatest and the last, so that no spike is lost. `area`: each
+ * piece closed along zero, or the lower end of y.
  */
 void report_path(report *r, const report_series *series, const report_axis *x, const report_axis *y, int area);
 
@@ -100,7 +103,10 @@ typedef struct report_labels {
 /* Before the axes have places: finds the groups and the room they need. One group needs no name. */
 void report_labels_find(report_labels *labels, const report_series *series, size_t count, int flags);
 
-/* A list above the drawing, where there are too many for the ends of the lines, or areas, which differ in the middle and end alike. */
+/*
+ * A list above the drawing, where there are too many for the ends of the lines, or areas, which differ in the middle
+ * and end alike.
+ */
 void report_labels_legend(report *r, const report_labels *labels, const report_series *series, size_t count);
 
 /* At the ends of the lines, moved apart where they would overlap. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a report looks, by day and by night. The series' colours are Okabe and Ito's, which people with any kind of colour
- * blindness can tell apart; on a dark page they are lighter.
+ * How a report looks, by day and by night. The series' colours are Okabe and Ito's, which people with any kind of
+ * colour blindness can tell apart; on a dark page they are lighter.
  */
 #include "cmd/report/report_impl.h"
 

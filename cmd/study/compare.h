@@ -34,7 +34,8 @@ typedef struct compare_results {
 
 /*
  * Runs them, one after the other. A run that fails, even by a signal, is a record that says so; the others go on.
- * stop_code() where a signal ended it; FAILED only where no run can be had. No thread may have been started: the process forks.
+ * stop_code() where a signal ended it; FAILED only where no run can be had. No thread may have been started: the
+ * process forks.
  */
 int compare_run(const compare_plan *plan, compare_results *results);
 void compare_results_free(compare_results *results);
@@ -51,7 +52,10 @@ void compare_print(const compare_plan *plan, const compare_results *results);
 void compare_print_json(const compare_plan *plan, const compare_results *results);
 int compare_report(const char *path, const compare_plan *plan, const compare_results *results);
 
-/* "eb: -0.12 points of accuracy against none, 95 % interval -0.40 to 0.16 (3 pairs); saved bytes ..."; empty for the first. */
+/*
+ * "eb: -0.12 points of accuracy against none, 95 % interval -0.40 to 0.16 (3 pairs); saved bytes ..."; empty for the
+ * first.
+ */
 void compare_text(const compare_results *results, int variant, char *text, size_t capacity);
 
 #endif

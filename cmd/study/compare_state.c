@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A head, the options as text, then a frame and a record for each run. Records are plain memory of this program: another version does not read them. A
- * frame is written behind its record: what a killed program leaves half written has none, and is written over.
+ * A head, the options as text, then a frame and a record for each run. Records are plain memory of this program:
+ * another version does not read them. A frame is written behind its record: what a killed program leaves half written
+ * has none, and is written over.
  */
 #define _XOPEN_SOURCE 700 /* pread, pwrite */
 #include "cmd/study/compare_state.h"

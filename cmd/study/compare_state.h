@@ -20,8 +20,8 @@ typedef struct compare_state_plan {
 } compare_state_plan;
 
 /*
- * Opens the file. Where the comparison goes on, records[i] of the finished runs are filled; all others have no name. Else what is in the file is
- * put aside. FAILED, after a line, if it is of other options, or another comparison's.
+ * Opens the file. Where the comparison goes on, records[i] of the finished runs are filled; all others have no name.
+ * Else what is in the file is put aside. FAILED, after a line, if it is of other options, or another comparison's.
  */
 int compare_state_open(compare_state *s, const compare_state_plan *plan, record *records);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the commands that study trainings have in common (assess, compare, sweep): options, --help, and the end of a comparison. */
+/*
+ * What the commands that study trainings have in common (assess, compare, sweep): options, --help, and the end of a
+ * comparison.
+ */
 #ifndef COMET_CMD_STUDY_H
 #define COMET_CMD_STUDY_H
 
@@ -15,12 +18,16 @@ typedef struct study_options {
     text_array operands;
 } study_options;
 
-/* Options of training, --report, --json, --quiet, --help, and a command's `own`. The operands are freed by study_carry_out. */
+/*
+ * Options of training, --report, --json, --quiet, --help, and a command's `own`. The operands are freed by
+ * study_carry_out.
+ */
 int study_parse(study_options *options, const option *own, size_t own_count, int argc, char **argv);
 
 /*
- * The rest of a command, after `parsed`, what reading its options came to: --help (`begin`; unless `end` is NULL, `more`, the options of training,
- * `end`), or `run`. `argv` is the command's: main's, in which its name is the second, is one before.
+ * The rest of a command, after `parsed`, what reading its options came to: --help (`begin`; unless `end` is NULL,
+ * `more`, the options of training, `end`), or `run`. `argv` is the command's: main's, in which its name is the second,
+ * is one before.
  */
 typedef struct study_command {
     const char *begin, *end;
@@ -44,8 +51,8 @@ int study_try_report(const study_options *options);
 extern const char study_runs_help[];
 
 /*
- * Runs a comparison and shows what there is of it, even if it was stopped (stop_code()). FAILED if a run of it failed. An existing report is replaced
- * by one of all runs only. What is finished is kept until all of it is, and is shown.
+ * Runs a comparison and shows what there is of it, even if it was stopped (stop_code()). FAILED if a run of it failed.
+ * An existing report is replaced by one of all runs only. What is finished is kept until all of it is, and is shown.
  */
 int study_compare(compare_plan *plan, const study_views *views, const study_options *options);
 

@@ -6,7 +6,9 @@
 #include "cmd/study/compare.h"
 #include "train/graph/graph_impl.h"
 
-/* The runs are a comparison's: variant 0 without errors, then each layer at each sigma, the sigmas of a layer together. */
+/*
+ * The runs are a comparison's: variant 0 without errors, then each layer at each sigma, the sigmas of a layer together.
+ */
 typedef struct sweep_plan {
     compare_plan compare;   /* the first member: views are given it */
     const char *on, *shape; /* "gradient" or "activation"; "normal" or "uniform" */

@@ -28,8 +28,11 @@ typedef struct record_figures {
     comet_message why;
     comet_run_result result;
     size_t measured_peak_bytes; /* measure.h */
-    double
-        at_ceiling; /* share of a controller's bounds that its ceiling had set, over tensors and steps since its first decision; -1: none */
+    /*
+     * share of a controller's bounds that its ceiling had set, over tensors and steps since its first decision; -1:
+     * none
+     */
+    double at_ceiling;
     size_t loss_count, evaluation_count, time_count, layer_count, bound_count, bounded_count;
 } record_figures;
 
@@ -48,8 +51,8 @@ typedef struct record {
     comet_mean open_loss, open_ratio;
     size_t evaluation_capacity, bound_capacity;
     unsigned char *is_at_ceiling; /* by layer of `bounded` */
-    double ceiling_steps, bound_steps,
-        bounds_at; /* tensors times steps at the ceiling, and all of them, up to that step */
+    /* tensors times steps at the ceiling, and all of them, up to that step */
+    double ceiling_steps, bound_steps, bounds_at;
 } record;
 
 /* Begins to measure. */

@@ -117,7 +117,9 @@ static int set_outputs(const request *r, comet_run_options *run, own_names *n) {
 
 /* ---- while it runs ---- */
 
-/* What cannot be written is better known now than at the end. The folder of checkpoints is there: outputs may be in it. */
+/*
+ * What cannot be written is better known now than at the end. The folder of checkpoints is there: outputs may be in it.
+ */
 static comet_status prepare(void *context, comet_message *message) {
     watch *w = context;
     const request *r = w->request;

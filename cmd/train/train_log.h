@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run as lines of JSON: "event" is start, step, evaluation, control, checkpoint, note or end. docs/command.md has the keys. */
+/*
+ * A run as lines of JSON: "event" is start, step, evaluation, control, checkpoint, note or end. docs/command.md has the
+ * keys.
+ */
 #ifndef COMET_CMD_TRAIN_LOG_H
 #define COMET_CMD_TRAIN_LOG_H
 
@@ -15,8 +18,9 @@ typedef struct train_log {
 } train_log;
 
 /*
- * path NULL: nothing will be written. `append`: of a run that may go on. Else the log is begun anew, with the first event: a run that does
- * not begin takes nothing away. COMET_ERROR_IO where it cannot be written, or another training writes it.
+ * path NULL: nothing will be written. `append`: of a run that may go on. Else the log is begun anew, with the first
+ * event: a run that does not begin takes nothing away. COMET_ERROR_IO where it cannot be written, or another training
+ * writes it.
  */
 comet_status train_log_open(train_log *log, const char *path, int append, comet_message *message);
 

@@ -35,16 +35,16 @@ int train_options_read(const train_texts *texts, comet_run_options *run);
 int train_options_data(const train_texts *texts, comet_run_options *run, comet_dataset **data);
 
 /*
- * What the data is called in names of files: its kind, or for folder:DIR the last part of DIR, with '_' for what does not belong in a name. And
- * what it is, for people: folder:/home/me/pets.
+ * What the data is called in names of files: its kind, or for folder:DIR the last part of DIR, with '_' for what does
+ * not belong in a name. And what it is, for people: folder:/home/me/pets.
  */
 enum { TRAIN_DATA_NAME = 64, TRAIN_DATA_PLACE = 4200 };
 void train_data_name(const train_texts *texts, const comet_run_options *run, char name[TRAIN_DATA_NAME]);
 void train_data_place(const train_texts *texts, const comet_run_options *run, char place[TRAIN_DATA_PLACE]);
 
 /*
- * `form` as --codec takes it: `eb` without any bound given is under --control, or controller comet. `named` 1: it may be
- * a controller's name, too, which is eb under it, and --control is for those variants alone that have a use for it.
+ * `form` as --codec takes it: `eb` without any bound given is under --control, or controller comet. `named` 1: it may
+ * be a controller's name, too, which is eb under it, and --control is for those variants alone that have a use for it.
  * MISUSED after a line.
  */
 int train_control_read(const train_texts *texts, const char *form, int named, comet_trainer_options *options);

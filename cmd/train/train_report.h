@@ -6,7 +6,10 @@
 #include "cmd/report/report.h"
 #include "cmd/train/record.h"
 
-/* Runs of a variant stand together. Those that failed are left out. `lines`: paragraphs, each ended by a line feed, or NULL. */
+/*
+ * Runs of a variant stand together. Those that failed are left out. `lines`: paragraphs, each ended by a line feed, or
+ * NULL.
+ */
 int train_report_write(const char *path, const char *title, const char *subtitle, const char *lines,
                        const record *records, size_t count);
 
