@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says in one line which GPU the tests run on (exit code 0), or why there is none (77). For make test and make gpu-test. */
+/*
+ * Says in one line which GPU the tests run on (exit code 0), or why there is none (77). For make test and make
+ * gpu-test.
+ */
 #include <stdio.h>
 
 #include "comet/cuda.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints and weight files. The input is the file; of one time in two (its last bit) the checksums of the checkpoint and of the controller's
- * state in it are put right first, as no fuzzer would find them. It is read as a checkpoint of either optimiser and as weights. What is accepted is
- * finite, and is the same after it was written and read again; a weight file that does not fit changes no value.
+ * Checkpoints and weight files. The input is the file; of one time in two (its last bit) the checksums of the
+ * checkpoint and of the controller's state in it are put right first, as no fuzzer would find them. It is read as a
+ * checkpoint of either optimiser and as weights. What is accepted is finite, and is the same after it was written and
+ * read again; a weight file that does not fit changes no value.
  */
 #include "common/small_run.h"
 

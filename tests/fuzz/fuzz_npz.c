@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Zip archives and the .npy files in them. What can be read of an archive is written as a new one and read again. The writer is built to take a
- * few hundred bytes for long, so that both forms of the format are seen.
+ * Zip archives and the .npy files in them. What can be read of an archive is written as a new one and read again. The
+ * writer is built to take a few hundred bytes for long, so that both forms of the format are seen.
  */
 #define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include <string.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a fuzz target once over each file given, and over each file of a folder given: the corpus as an ordinary test. */
+/*
+ * Runs a fuzz target once over each file given, and over each file of a folder given: the corpus as an ordinary test.
+ */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

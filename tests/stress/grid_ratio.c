@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ratio of the threshold grid on real activations, as batch norm and ReLU would use it: each channel is brought to mean 0 and
- * variance 1, and has a threshold of its own between -1.5 and 1.5. Counts values beyond the bound or on the wrong side.
+ * Ratio of the threshold grid on real activations, as batch norm and ReLU would use it: each channel is brought to mean
+ * 0 and variance 1, and has a threshold of its own between -1.5 and 1.5. Counts values beyond the bound or on the wrong
+ * side.
  * usage: grid_ratio BOUND FILE.npy...      (fp32, N x C x H x W)
  */
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the store costs beside the codec: times of save + load + release of an entry against compressing and decompressing
- * with memory that is there already, and against a copy.
+ * What the store costs beside the codec: times of save + load + release of an entry against compressing and
+ * decompressing with memory that is there already, and against a copy.
  * usage: store_speed [MiB of a tensor] [rounds] [threads]
  */
 #include <stdio.h>

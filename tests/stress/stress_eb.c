@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many values through eb: adversarial, random and (from files of raw fp32) real ones, as fp32, fp16 and bf16, all modes, all
- * instruction sets. Each round trip is made by the reference and by one other instruction set, which must agree, and the
- * checker sees what went in and what came out. Not part of the ordinary tests.
+ * Many values through eb: adversarial, random and (from files of raw fp32) real ones, as fp32, fp16 and bf16, all
+ * modes, all instruction sets. Each round trip is made by the reference and by one other instruction set, which must
+ * agree, and the checker sees what went in and what came out. Not part of the ordinary tests.
  *
  *     stress_eb [LIMIT] [FILE...]      LIMIT: values, as 1e9 (the default), or seconds, as 60s
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * More than 2^32 values in one tensor: indices, offsets and sizes must be of 64 bits everywhere. The input is one sample
- * repeated by a stride of 0; the output is real memory (4 bytes a value for fp32: 17 GB, 1 for u8).
+ * More than 2^32 values in one tensor: indices, offsets and sizes must be of 64 bits everywhere. The input is one
+ * sample repeated by a stride of 0; the output is real memory (4 bytes a value for fp32: 17 GB, 1 for u8).
  * usage: stress_large [f32|u8]
  */
 #include <math.h>

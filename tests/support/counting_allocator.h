@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An allocator that counts what goes out and comes back, checks the sizes it is given, and can fail at its n-th call. */
+/*
+ * An allocator that counts what goes out and comes back, checks the sizes it is given, and can fail at its n-th call.
+ */
 #ifndef TESTS_SUPPORT_COUNTING_ALLOCATOR_H
 #define TESTS_SUPPORT_COUNTING_ALLOCATOR_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much to do: less where every instruction is slow (sanitizers, an emulated machine), more if COMET_TEST_EFFORT says. */
+/*
+ * How much to do: less where every instruction is slow (sanitizers, an emulated machine), more if COMET_TEST_EFFORT
+ * says.
+ */
 #ifndef TESTS_SUPPORT_EFFORT_H
 #define TESTS_SUPPORT_EFFORT_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why a check failed. Checks return 1, or 0 after writing here; so unit tests, fuzzers and the stress program share them. */
+/*
+ * Why a check failed. Checks return 1, or 0 after writing here; so unit tests, fuzzers and the stress program share
+ * them.
+ */
 #ifndef TESTS_SUPPORT_FAILURE_H
 #define TESTS_SUPPORT_FAILURE_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A folder for the files that a test writes; set-up and tear-down of a group of tests. To be included first: it asks for nftw and mkdtemp. */
+/*
+ * A folder for the files that a test writes; set-up and tear-down of a group of tests. To be included first: it asks
+ * for nftw and mkdtemp.
+ */
 #ifndef TEST_SUPPORT_TEMPORARY_FOLDER_H
 #define TEST_SUPPORT_TEMPORARY_FOLDER_H
 

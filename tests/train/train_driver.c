@@ -3,9 +3,9 @@
  * Steps of a network, for comparison with others.
  *
  * train_driver run MODEL CLASSES IMAGE IN OUT [STEPS [RATE [BOUND [THREADS]]]]
- *   IN: parameters, "batch.input" (N, H, W, C) and "batch.labels" as fp32. Nothing is dropped. OUT: "losses" of an evaluation and then
- *   of each step, "gradient.NAME" of the first step, "weight.NAME" after STEPS of SGD with momentum 0.9. BOUND: saved
- *   tensors compressed at that relative bound; below 0: kept.
+ *   IN: parameters, "batch.input" (N, H, W, C) and "batch.labels" as fp32. Nothing is dropped. OUT: "losses" of an
+ *   evaluation and then of each step, "gradient.NAME" of the first step, "weight.NAME" after STEPS of SGD with momentum
+ *   0.9. BOUND: saved tensors compressed at that relative bound; below 0: kept.
  * train_driver time MODEL CLASSES IMAGE BATCH STEPS [BOUND [THREADS]]
  *   Milliseconds of each step but the first two (the median), and bytes, as JSON.
  * MODEL "small" is a network of this program's own.

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of the trainer from outside, for tests/train/test_torchvision.py. Not a tool: arguments are taken as they come. */
+/*
+ * Parts of the trainer from outside, for tests/train/test_torchvision.py. Not a tool: arguments are taken as they come.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

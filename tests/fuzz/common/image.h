@@ -9,7 +9,9 @@
 
 enum { IMAGE_CAPACITY = COMET_DECODE_LEAST_BYTES, IMAGE_MOST_WHOLE = 8 << 20, IMAGE_MOST_PIXELS = 1 << 22 };
 
-/* Memory of its own for the pixels, so that the sanitizers see where they end; taken once, as much of it is never used. */
+/*
+ * Memory of its own for the pixels, so that the sanitizers see where they end; taken once, as much of it is never used.
+ */
 static inline void image_decoder_init(comet_decoder *decoder, size_t whole, int fill) {
     static void *memory, *pixels;
     if (!memory) {
@@ -21,7 +23,10 @@ static inline void image_decoder_init(comet_decoder *decoder, size_t whole, int 
     decoder->pixels = memset(pixels, fill, IMAGE_CAPACITY);
 }
 
-/* An image that can be used was measured right, fits, and every byte of it comes from the file, not from what was in memory before. */
+/*
+ * An image that can be used was measured right, fits, and every byte of it comes from the file, not from what was in
+ * memory before.
+ */
 static inline void image_check(const char *path) {
     static uint8_t first_pixels[IMAGE_CAPACITY];
     comet_decode_need need = {0};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of cmd/common/message.c: what the command would say is written out, but not printed: most inputs are refused. */
+/*
+ * In place of cmd/common/message.c: what the command would say is written out, but not printed: most inputs are
+ * refused.
+ */
 #include "cmd/common/message.h"
 
 #include <stdarg.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run as small as one can be: a convolution, a batch norm and a classifier of a few values each, and a controller. To be included first. */
+/*
+ * A run as small as one can be: a convolution, a batch norm and a classifier of a few values each, and a controller. To
+ * be included first.
+ */
 #ifndef TESTS_FUZZ_COMMON_SMALL_RUN_H
 #define TESTS_FUZZ_COMMON_SMALL_RUN_H
 
@@ -59,7 +62,10 @@ static inline comet_control *small_control(const char *name) {
     return control;
 }
 
-/* Some of the iterations from `first` on: two steps that are not finite, the first of all is one, a jump of the loss, and windows that pass. */
+/*
+ * Some of the iterations from `first` on: two steps that are not finite, the first of all is one, a jump of the loss,
+ * and windows that pass.
+ */
 static inline void small_control_go_on(comet_control *control, int64_t first) {
     enum { ITERATIONS = 40, STRIDE = 100 };
     for (int64_t k = 0; k < ITERATIONS && first <= INT64_MAX - k * STRIDE; k++) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bit patterns of every dtype as doubles, and back, from the definition of IEEE 754; independent of the library's code. */
+/*
+ * Bit patterns of every dtype as doubles, and back, from the definition of IEEE 754; independent of the library's code.
+ */
 #ifndef TESTS_SUPPORT_NUMBER_H
 #define TESTS_SUPPORT_NUMBER_H
 

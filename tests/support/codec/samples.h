@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small streams of every kind: a fixed list of tensors and parameters. Values are made with integer arithmetic alone, so
- * that they are the same on every machine; the golden streams, the hostile ones and the fuzzers' seeds come from here.
+ * Small streams of every kind: a fixed list of tensors and parameters. Values are made with integer arithmetic alone,
+ * so that they are the same on every machine; the golden streams, the hostile ones and the fuzzers' seeds come from
+ * here.
  */
 #ifndef TESTS_SUPPORT_SAMPLES_H
 #define TESTS_SUPPORT_SAMPLES_H

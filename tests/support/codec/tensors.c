@@ -79,7 +79,9 @@ static void shuffle(rng *r, int32_t n, int32_t *order) {
     }
 }
 
-/* Strides in values for dimensions laid out in `order`, innermost last; returns how many values the memory must hold. */
+/*
+ * Strides in values for dimensions laid out in `order`, innermost last; returns how many values the memory must hold.
+ */
 static int64_t set_strides(comet_tensor *v, rng *r, const int32_t *order, stride_kind kind) {
     int64_t stride = 1;
     int gaps = kind == STRIDES_GAPS || kind == STRIDES_MIXED, wide = 0;

@@ -8,8 +8,8 @@
 #include "support/spec/spec_format.h"
 
 /*
- * s: codec, dtype, layout, ndim, shape, flags, bound and grid; the rest is filled in. patterns: what is stored, in logical
- * order (with a grid: y as fp32). out: at least count * 5 + 8192 bytes. Returns the bytes of the stream.
+ * s: codec, dtype, layout, ndim, shape, flags, bound and grid; the rest is filled in. patterns: what is stored, in
+ * logical order (with a grid: y as fp32). out: at least count * 5 + 8192 bytes. Returns the bytes of the stream.
  */
 size_t spec_encode(spec_stream *s, const void *patterns, uint64_t seed, unsigned char *out);
 

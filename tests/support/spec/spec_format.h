@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the second decoder and encoder of eb and zvc share, written from docs/format.md alone: one value at a time, formula
- * by formula, without anything of the library. Slow on purpose.
+ * What the second decoder and encoder of eb and zvc share, written from docs/format.md alone: one value at a time,
+ * formula by formula, without anything of the library. Slow on purpose.
  */
 #ifndef TESTS_SUPPORT_SPEC_FORMAT_H
 #define TESTS_SUPPORT_SPEC_FORMAT_H

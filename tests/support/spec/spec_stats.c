@@ -26,7 +26,9 @@ static int is_plain(const float *v) {
     return largest == 0.0f || (largest >= 0x1p-40f && largest <= 0x1p40f);
 }
 
-/* The index of term j of the eight that place p holds: the order of memory where that is one run, else rows 0-3 twice. */
+/*
+ * The index of term j of the eight that place p holds: the order of memory where that is one run, else rows 0-3 twice.
+ */
 static int index_of_term(const spec_stream *s, int p, int j) {
     if (s->channels == 1 && s->row == 8) {
         int r = p + 128 * j, l = r / 32, k = r / 8 % 4, m = r % 8;

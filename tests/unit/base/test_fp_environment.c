@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Training code sets its threads to flush subnormals to zero; others round in another direction. Bytes, statistics and decoded
- * values must not depend on the caller's floating-point environment, and the caller must get it back.
+ * Training code sets its threads to flush subnormals to zero; others round in another direction. Bytes, statistics and
+ * decoded values must not depend on the caller's floating-point environment, and the caller must get it back.
  */
 #include "support/assert_ok.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp16 and bf16 conversions: all patterns, and all places where rounding turns, against the definition in support/number. */
+/*
+ * fp16 and bf16 conversions: all patterns, and all places where rounding turns, against the definition in
+ * support/number.
+ */
 #include "support/assert_ok.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of raw, mask, pool, group and dct share: a round trip with every instruction set, several numbers of threads and
- * all kinds of strides, which must not change a byte; and hostile streams. Each test program adds an encoder of its own,
- * written from docs/codecs.md one value at a time, and compares bodies and decoded values.
+ * What the tests of raw, mask, pool, group and dct share: a round trip with every instruction set, several numbers of
+ * threads and all kinds of strides, which must not change a byte; and hostile streams. Each test program adds an
+ * encoder of its own, written from docs/codecs.md one value at a time, and compares bodies and decoded values.
  */
 #ifndef TESTS_UNIT_TEST_CODEC_COMMON_H
 #define TESTS_UNIT_TEST_CODEC_COMMON_H
@@ -62,7 +62,9 @@ static inline comet_codec_exec exec_for(comet_isa isa, comet_threads *threads) {
     return e;
 }
 
-/* Into a buffer of exactly comet_codec_max_bytes's size, so that a sanitizer sees a byte too far; trimmed afterwards. */
+/*
+ * Into a buffer of exactly comet_codec_max_bytes's size, so that a sanitizer sees a byte too far; trimmed afterwards.
+ */
 static inline void compress(const comet_tensor *t, const comet_codec_params *p, const comet_codec_exec *e, outcome *o) {
     size_t capacity = 0;
     comet_codec_result result;

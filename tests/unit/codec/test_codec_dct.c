@@ -128,7 +128,9 @@ static void ratio_and_error_on_smooth_maps(void **state) {
     free(values);
 }
 
-/* A coefficient loses less than its divisor, so 64 codes differ by at most 64 * 32 * (1/8) * 2; clipping adds its own. */
+/*
+ * A coefficient loses less than its divisor, so 64 codes differ by at most 64 * 32 * (1/8) * 2; clipping adds its own.
+ */
 static void error_of_one_value_is_bounded(void **state) {
     (void)state;
     rng r = rng_seed(6);
@@ -192,7 +194,9 @@ static void empty_with_huge_channels(void **state) {
     assert_ok(comet_codec_decompress(stream, result.bytes, NULL, NULL, &t));
 }
 
-/* One block of coefficients that no encoder writes: the decoder clamps between its passes, and sums stay inside int32. */
+/*
+ * One block of coefficients that no encoder writes: the decoder clamps between its passes, and sums stay inside int32.
+ */
 static void extreme_coefficients(void **state) {
     (void)state;
     rng r = rng_seed(8);

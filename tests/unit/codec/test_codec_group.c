@@ -280,8 +280,8 @@ static void values_that_are_not_finite(void **state) {
 
 static void ranges_at_the_ends_of_fp32(void **state) {
     (void)state;
-    float decoded[3],
-        wide[3] = {-FLT_MAX, 0.0f, FLT_MAX}; /* the range overflows: the top clamps, nothing is infinite */
+    /* the range overflows: the top clamps, nothing is infinite */
+    float decoded[3], wide[3] = {-FLT_MAX, 0.0f, FLT_MAX};
     decode_group(wide, 3, decoded);
     assert_true(decoded[0] == -FLT_MAX && isfinite(decoded[1]) && isfinite(decoded[2]));
     float full[3] = {0.0f, FLT_MAX / 15.0f, FLT_MAX};

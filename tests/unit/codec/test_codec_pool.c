@@ -132,8 +132,8 @@ static void tiny_example(void **state) {
 }
 
 /*
- * 7 x 7, the map on which the published code shifts (k = 2, 4) or fails (k = 8). A map that is constant on the blocks comes back
- * exactly, which it would not if it were shifted by a pixel.
+ * 7 x 7, the map on which the published code shifts (k = 2, 4) or fails (k = 8). A map that is constant on the blocks
+ * comes back exactly, which it would not if it were shifted by a pixel.
  */
 static void no_shift_on_7_by_7(void **state) {
     (void)state;

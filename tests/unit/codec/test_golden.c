@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The streams kept in tests/golden, one for each sample: they decode to what they did when they were written, and the same
- * input still compresses to the same bytes, with every instruction set.
- * `test_golden --write` in the repository's root writes them anew; do that only together with a change of docs/format.md
- * or docs/codecs.md, or for a new sample.
+ * The streams kept in tests/golden, one for each sample: they decode to what they did when they were written, and the
+ * same input still compresses to the same bytes, with every instruction set.
+ * `test_golden --write` in the repository's root writes them anew; do that only together with a change of
+ * docs/format.md or docs/codecs.md, or for a new sample.
  */
 #include "support/assert_ok.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams that nobody compressed: cut short, bits flipped, tables and headers made up. Each lies right before memory that
- * faults, and so does the output: whatever comes back, nothing outside is touched, and every instruction set agrees.
+ * Streams that nobody compressed: cut short, bits flipped, tables and headers made up. Each lies right before memory
+ * that faults, and so does the output: whatever comes back, nothing outside is touched, and every instruction set
+ * agrees.
  */
 #include "support/assert_ok.h"
 
@@ -77,7 +78,9 @@ static void test_truncation(void **state) {
         }
 }
 
-/* Cut short, and the header says so: the length agrees, the rest does not. Only what a codec needs not may be missing. */
+/*
+ * Cut short, and the header says so: the length agrees, the rest does not. Only what a codec needs not may be missing.
+ */
 static void test_truncation_with_an_honest_length(void **state) {
     (void)state;
     for (int i = 0; i < sample_count(); i++) {

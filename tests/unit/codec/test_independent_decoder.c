@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams of eb and zvc against the decoder and the encoder that were written from docs/format.md alone: values and bytes of
- * the library and of the text are the same. (test_eb_properties and test_eb_grid send their streams through both too.)
+ * Streams of eb and zvc against the decoder and the encoder that were written from docs/format.md alone: values and
+ * bytes of the library and of the text are the same. (test_eb_properties and test_eb_grid send their streams through
+ * both too.)
  */
 #include "support/assert_ok.h"
 
@@ -111,7 +112,9 @@ static void verify_values(const test_shape *shape, trip_mode mode, const float *
     assert_check(good, f);
 }
 
-/* A flat tile of these codes, in the order of the format: a bound of 1/2 makes the codes of small integers themselves. */
+/*
+ * A flat tile of these codes, in the order of the format: a bound of 1/2 makes the codes of small integers themselves.
+ */
 static void verify_codes(const int codes[1024]) {
     float values[1024];
     test_shape shape = {COMET_FLAT, 1, {1024}};
@@ -143,9 +146,9 @@ static void test_full_and_some_columns(void **state) {
 }
 
 /*
- * Narrow codes, counted in columns 1 and 6: the first eight lanes are all 1, which prediction saves 64 bits of; each lonely 1
- * in row 2 of such a column costs it one. At 32 of these the two counts differ by 32, four times which is 128, exactly. What
- * is in the other columns does not matter.
+ * Narrow codes, counted in columns 1 and 6: the first eight lanes are all 1, which prediction saves 64 bits of; each
+ * lonely 1 in row 2 of such a column costs it one. At 32 of these the two counts differ by 32, four times which is 128,
+ * exactly. What is in the other columns does not matter.
  */
 static void test_prediction_that_just_pays(void **state) {
     (void)state;
@@ -163,8 +166,8 @@ static void test_prediction_that_just_pays(void **state) {
 }
 
 /*
- * Wide codes (one of 200 makes them so), all counted: the first five lanes are all 1, which prediction saves 159 bits of;
- * each lonely 1 in row 2 costs it one. At 31 of these the two counts differ by 128 exactly.
+ * Wide codes (one of 200 makes them so), all counted: the first five lanes are all 1, which prediction saves 159 bits
+ * of; each lonely 1 in row 2 costs it one. At 31 of these the two counts differ by 128 exactly.
  */
 static void test_wide_prediction_that_just_pays(void **state) {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The quantiser: its tables against those of docs/format.md, computed here another way, and the promise itself for every
- * one of the 65,536 values of fp16 and bf16, through the public calls, for many bounds and all modes.
+ * The quantiser: its tables against those of docs/format.md, computed here another way, and the promise itself for
+ * every one of the 65,536 values of fp16 and bf16, through the public calls, for many bounds and all modes.
  */
 #include "support/assert_ok.h"
 

@@ -4,7 +4,9 @@
 
 #include "support/rng.h"
 
-/* As tensors make it: in each row, and for lanes of their own in each lane, the columns up to an end that falls with k. */
+/*
+ * As tensors make it: in each row, and for lanes of their own in each lane, the columns up to an end that falls with k.
+ */
 static void real_padding(rng *r, int chained, tile_padding *p) {
     memset(p, 0, sizeof *p);
     p->all_valid = rng_below(r, 2) != 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store's limit: never exceeded, used to the last page, and what was saved can always be loaded. Accounts against the
- * allocator and against what the operating system says.
+ * The store's limit: never exceeded, used to the last page, and what was saved can always be loaded. Accounts against
+ * the allocator and against what the operating system says.
  */
 #define _DEFAULT_SOURCE /* mincore */
 #include "support/assert_ok.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The spill file: extents against a model, everything a disk can do wrong, moving entries there and reading them ahead. */
+/*
+ * The spill file: extents against a model, everything a disk can do wrong, moving entries there and reading them ahead.
+ */
 #include "support/assert_ok.h"
 
 #include <errno.h>
@@ -94,7 +96,9 @@ static comet_store_stats stats_of(comet_store *store) {
 
 enum { EXTENTS = 64 };
 
-/* Used ones do not overlap; the list is in order, without gaps, without two free neighbours, and ends with a used one. */
+/*
+ * Used ones do not overlap; the list is in order, without gaps, without two free neighbours, and ends with a used one.
+ */
 static void check_extents(const spill_file *f, spill_extent *const used[EXTENTS]) {
     uint64_t end = 0;
     int count = 0, expected = 0;

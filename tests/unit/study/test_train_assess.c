@@ -299,7 +299,10 @@ static void check_row(comet_trainer *t, const comet_assess *a, int b, const come
     assert_near(row->errors->sums[1] / row->errors->count, 1, 1e-9); /* over its own sigma */
 }
 
-/* The theory's sigmas, alone and all tensors together. Further down, errors of a gradient come on top (docs/theory.md, 2.8). */
+/*
+ * The theory's sigmas, alone and all tensors together. Further down, errors of a gradient come on top (docs/theory.md,
+ * 2.8).
+ */
 static void test_ratios(void **state) {
     (void)state;
     enum { BATCHES = EFFORT_SLOW ? 1 : 4, USES = 4 };
@@ -330,7 +333,10 @@ static void test_ratios(void **state) {
     comet_trainer_free(t);
 }
 
-/* What is stored: within the bound, and uniform, but for what is left to chance among so many values and a density that falls within a cell. */
+/*
+ * What is stored: within the bound, and uniform, but for what is left to chance among so many values and a density that
+ * falls within a cell.
+ */
 static void test_stored_errors(void **state) {
     (void)state;
     const comet_assess_options o = {.bounds = 1, .error_rel = {0.1}};

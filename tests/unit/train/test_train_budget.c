@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Budgets: the least that is said to do does, less does not; what fits one way or another gives the same bits; what is resident is what was planned. */
+/*
+ * Budgets: the least that is said to do does, less does not; what fits one way or another gives the same bits; what is
+ * resident is what was planned.
+ */
 #include "test_train_trainer.h"
 
 #include <sys/wait.h>
@@ -101,7 +104,10 @@ static int count_form(const comet_trainer *t, comet_store_form form, int offload
     return count;
 }
 
-/* Below what the largest stream could come to, that tensor alone is in the file as it is, and others are still compressed. */
+/*
+ * Below what the largest stream could come to, that tensor alone is in the file as it is, and others are still
+ * compressed.
+ */
 static void test_large_ones_as_they_are(void **state) {
     (void)state;
     comet_trainer_options o = options_for("resnet8", "eb");
@@ -270,7 +276,10 @@ static void pretend_large_streams(comet_trainer *t) {
     free(data);
 }
 
-/* Bounds follow the training, and sizes follow bounds: what was spilled or computed again in the first steps need not be for ever. */
+/*
+ * Bounds follow the training, and sizes follow bounds: what was spilled or computed again in the first steps need not
+ * be for ever.
+ */
 static void test_plans_again_when_streams_shrink(void **state) {
     (void)state;
     enum { WINDOW = 64 };
@@ -404,7 +413,10 @@ static double sanitizer_bytes(double planned) {
 #endif
 }
 
-/* 0: the high-water mark is what was planned: not above by more than 5 % and what libraries take, not below by more than 5 %. */
+/*
+ * 0: the high-water mark is what was planned: not above by more than 5 % and what libraries take, not below by more
+ * than 5 %.
+ */
 static int check_resident(const char *codec) {
     comet_trainer_options o = options_for("resnet20", codec);
     o.batch = LARGE_BATCH;

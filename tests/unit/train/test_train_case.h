@@ -42,7 +42,9 @@ typedef struct train_case {
     comet_message message;
 } train_case;
 
-/* Weights around 0.4 / sqrt(fan in), norm weights around 1 with either sign, so that both sides of a threshold occur. */
+/*
+ * Weights around 0.4 / sqrt(fan in), norm weights around 1 with either sign, so that both sides of a threshold occur.
+ */
 static inline void fill_parameters(comet_graph *g, rng *r) {
     for (int i = 0; i < g->parameter_count; i++) {
         comet_parameter *p = &g->parameters[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints: what is written comes back bit by bit; every flipped byte and every cut is noticed; killed at any moment,
- * or out of disk, the newest complete one is there.
+ * Checkpoints: what is written comes back bit by bit; every flipped byte and every cut is noticed; killed at any
+ * moment, or out of disk, the newest complete one is there.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "test_train_folder.h"

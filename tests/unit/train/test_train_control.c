@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trainer whose bounds a controller sets: decisions, jumps, checkpoints, budgets; updates that are not finite, without one too. */
+/*
+ * A trainer whose bounds a controller sets: decisions, jumps, checkpoints, budgets; updates that are not finite,
+ * without one too.
+ */
 #include "test_train_trainer.h"
 
 #include "control/control.h"
@@ -173,7 +176,10 @@ static void test_bounds(void **state) {
     comet_trainer_free(t);
 }
 
-/* Decided once, as coarse as may be; then activations shrink and grow, and no bound is above the ceiling of the step before. */
+/*
+ * Decided once, as coarse as may be; then activations shrink and grow, and no bound is above the ceiling of the step
+ * before.
+ */
 static void test_ceiling(void **state) {
     (void)state;
     const comet_trainer_options o =
@@ -209,7 +215,10 @@ static void test_efficientnet(void **state) {
     comet_trainer_free(t);
 }
 
-/* Where nothing is stored by eb without a bound, bounds are nobody's; steps that are not finite are skipped all the same. */
+/*
+ * Where nothing is stored by eb without a bound, bounds are nobody's; steps that are not finite are skipped all the
+ * same.
+ */
 static void test_nothing_to_control(void **state) {
     (void)state;
     const char *const codecs[] = {"none", "eb:0.1", "pool:2"};
@@ -373,7 +382,9 @@ static comet_status try_update(comet_trainer *t, double rate, comet_trainer_resu
     return status;
 }
 
-/* An update that is not finite: nothing of it remains, whatever holds the activations and however many batches it has. */
+/*
+ * An update that is not finite: nothing of it remains, whatever holds the activations and however many batches it has.
+ */
 static void check_trouble(const trouble *what, int accumulate) {
     comet_trainer_options o = options_for("resnet8", what->codec);
     o.control = what->control;
@@ -461,8 +472,9 @@ static void check_bounds(comet_trainer *t, double *bounds, double part) {
 }
 
 /*
- * A known sequence of losses: steady, three that are high, and steady again. Bounds are a quarter from the first high one on, a half when `recover` steps have passed, and
- * what they were after as many more; streams are then as large as before, to the byte.
+ * A known sequence of losses: steady, three that are high, and steady again. Bounds are a quarter from the first high
+ * one on, a half when `recover` steps have passed, and what they were after as many more; streams are then as large as
+ * before, to the byte.
  */
 static void test_jump(void **state) {
     (void)state;
@@ -496,8 +508,8 @@ static void test_jump(void **state) {
 }
 
 /*
- * A rate that is far too high for three steps. Where that leads is chaotic, compressed or not, and no seed says more of it than another: what is asked is that it is
- * noticed at once and that training goes on.
+ * A rate that is far too high for three steps. Where that leads is chaotic, compressed or not, and no seed says more of
+ * it than another: what is asked is that it is noticed at once and that training goes on.
  */
 static void test_rate_jump(void **state) {
     (void)state;

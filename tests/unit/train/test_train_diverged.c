@@ -41,16 +41,16 @@ static void check_diverges(const char *codec, int accumulate, int64_t every) {
     options.weights_out = in_folder("never.safetensors");
     assert_int_equal(comet_run(&options, NULL, &result, &message), COMET_ERROR_DIVERGED);
     assert_true(result.step > 0 && result.step < 20);
-    const int64_t saved =
-        every <= result.step ? result.step / every * every : result.step; /* where there is no other */
+    /* where there is no other */
+    const int64_t saved = every <= result.step ? result.step / every * every : result.step;
     assert_says("training has diverged since step %lld: ", (long long)result.step + 1);
     assert_says("; go on from step %lld in '%s', or begin anew, with a smaller learning rate", (long long)saved,
                 options.folder);
     assert_int_equal(count_of(&d, COMET_RUN_STEP), result.step);
     assert_int_equal(count_of(&d, COMET_RUN_CHECKPOINT), every <= result.step ? result.step / every : 1);
     assert_int_equal(access(options.weights_out, F_OK), -1);
-    options.resume =
-        COMET_RUN_RESUME; /* from a checkpoint that is finite, or it would be refused; then all happens again */
+    /* from a checkpoint that is finite, or it would be refused; then all happens again */
+    options.resume = COMET_RUN_RESUME;
     d.count = 0;
     const comet_message first = message;
     assert_int_equal(comet_run(&options, NULL, &again, &message), COMET_ERROR_DIVERGED);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every op's gradients against central differences in fp64: odd sizes, strides, groups, padding, ceil_mode; and whole small networks. */
+/*
+ * Every op's gradients against central differences in fp64: odd sizes, strides, groups, padding, ceil_mode; and whole
+ * small networks.
+ */
 #include "test_train_case.h"
 #include "test_train_reference.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of random networks: buffers that live at the same time do not overlap, the arena is not exceeded, and a step gives the same bits as
- * with a place of its own for every buffer. Forms: without loss the same bits as kept; masks stay exact with loss; nothing is left in the store.
+ * Plans of random networks: buffers that live at the same time do not overlap, the arena is not exceeded, and a step
+ * gives the same bits as with a place of its own for every buffer. Forms: without loss the same bits as kept; masks
+ * stay exact with loss; nothing is left in the store.
  */
 #include "test_train_case.h"
 

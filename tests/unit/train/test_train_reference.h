@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Networks in fp64, one plain loop for each op: the loss that gradients are checked against by central differences. Shares the graph with
- * the library and nothing else. Training mode: statistics of the batch; what is dropped is drawn again from the counter.
+ * Networks in fp64, one plain loop for each op: the loss that gradients are checked against by central differences.
+ * Shares the graph with the library and nothing else. Training mode: statistics of the batch; what is dropped is drawn
+ * again from the counter.
  */
 #ifndef TESTS_TRAIN_REFERENCE_H
 #define TESTS_TRAIN_REFERENCE_H

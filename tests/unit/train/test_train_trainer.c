@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trainers on generated images: every form trains, those without loss to the same bits, and evaluation, accumulation, resuming. */
+/*
+ * Trainers on generated images: every form trains, those without loss to the same bits, and evaluation, accumulation,
+ * resuming.
+ */
 #include "test_train_trainer.h"
 
 /* `batches`: how many different ones. */
@@ -61,7 +64,10 @@ static void test_without_loss(void **state) {
     }
 }
 
-/* Two halves of a batch added up make about the update of the whole, and exactly that of two halves however they are held. */
+/*
+ * Two halves of a batch added up make about the update of the whole, and exactly that of two halves however they are
+ * held.
+ */
 static void test_accumulate(void **state) {
     (void)state;
     comet_trainer_options o = options_for("resnet8", "none");
