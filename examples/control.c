@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A controller alone: numbers in, bounds out. The statistics are those that a run of two layers might show: momentum and gradients fall,
- * the learning rate changes at iteration 1500 and makes the loss jump, and one batch is not finite. Prints each decision, then the bounds.
+ * A controller alone: numbers in, bounds out. The statistics are those that a run of two layers might show: momentum
+ * and gradients fall, the learning rate changes at iteration 1500 and makes the loss jump, and one batch is not finite.
+ * Prints each decision, then the bounds.
  * usage: control [comet|comet:paper|acgc|fixed|budget]
  */
 #include <comet/comet.h>

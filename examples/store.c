@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The activation store alone, as any framework could use it: a forward pass saves the tensors of some layers, each in a
- * form of its own, within a limit on memory; a backward pass takes them back in the opposite order. Prints the accounts.
+ * form of its own, within a limit on memory; a backward pass takes them back in the opposite order. Prints the
+ * accounts.
  * usage: store [json]
  */
 #include <comet/comet.h>

@@ -11,13 +11,14 @@
  *     comet_codec_decompress(stream, result.bytes, NULL, NULL, &tensor);
  *
  * Every struct that carries options starts with its own size, set by its initializer; fields added later are then taken
- * as zero. All functions are thread-safe: they keep no state between calls and touch only what they are given. Two calls
- * may share a comet_threads, a const argument, or an input; never an output or a workspace.
+ * as zero. All functions are thread-safe: they keep no state between calls and touch only what they are given. Two
+ * calls may share a comet_threads, a const argument, or an input; never an output or a workspace.
  *
- * Compressing and decompressing run in the default floating-point environment and give the caller's back, flags included.
+ * Compressing and decompressing run in the default floating-point environment and give the caller's back, flags
+ * included.
  *
- * The stream is specified, bit by bit and with its proofs, in docs/format.md. The same input and parameters give the same
- * bytes on every machine, with every instruction set and any number of threads.
+ * The stream is specified, bit by bit and with its proofs, in docs/format.md. The same input and parameters give the
+ * same bytes on every machine, with every instruction set and any number of threads.
  */
 #ifndef COMET_CODEC_H
 #define COMET_CODEC_H
@@ -56,11 +57,12 @@ typedef enum comet_rounding {
 } comet_rounding;
 
 /*
- * A grid on a threshold, one per channel. COMET_CODEC_EB only. The value stored is y = fma(scale[c], x, shift[c]) in fp32;
- * the bound is on y and decoding returns y' (scale and shift are not undone and not in the stream; the output is fp32).
- * y' lies on the same side of threshold[c] as y. The threshold itself belongs to the side where a ReLU is off:
- * y' > threshold exactly when y > threshold if slope[c] >= 0, y' < threshold exactly when y < threshold if slope[c] < 0.
- * A NaN threshold means that the channel has none. Decoding needs the same `threshold`, `slope` and `channels`.
+ * A grid on a threshold, one per channel. COMET_CODEC_EB only. The value stored is y = fma(scale[c], x, shift[c]) in
+ * fp32; the bound is on y and decoding returns y' (scale and shift are not undone and not in the stream; the output is
+ * fp32). y' lies on the same side of threshold[c] as y. The threshold itself belongs to the side where a ReLU is off:
+ * y' > threshold exactly when y > threshold if slope[c] >= 0, y' < threshold exactly when y < threshold if
+ * slope[c] < 0. A NaN threshold means that the channel has none. Decoding needs the same `threshold`, `slope` and
+ * `channels`.
  */
 typedef struct comet_codec_grid {
     int64_t channels;       /* the extent of the tensor's channel dimension (1 for COMET_FLAT) */
@@ -86,7 +88,9 @@ typedef struct comet_codec_params {
     int32_t group_bits;           /* GROUP: 2, 4 or 8 */
     int32_t group_values;         /* GROUP: values in a group, 32 to 65536, a multiple of 32 */
     int32_t dct_table;            /* DCT: 0 is JPEG-ACT's table for the first epochs (all 8), 1 the later one */
-    /* Device memory, for comet/cuda.h alone: the bound in place of `bound`, statistics to take a relative bound from. */
+    /*
+     * Device memory, for comet/cuda.h alone: the bound in place of `bound`, statistics to take a relative bound from.
+     */
     const float *device_bound;
     const struct comet_codec_stats *device_stats;
 } comet_codec_params;
@@ -178,25 +182,25 @@ COMET_API comet_status comet_codec_workspace(const comet_tensor *tensor, const c
 
 /*
  * Compresses `tensor` into `stream`. `exec` and `result` may be NULL.
- * COMET_ERROR_CAPACITY: `capacity` or the workspace is too small; with `capacity` from comet_codec_max_bytes it never is.
- * On an error nothing useful is in `stream`.
+ * COMET_ERROR_CAPACITY: `capacity` or the workspace is too small; with `capacity` from comet_codec_max_bytes it never
+ * is. On an error nothing useful is in `stream`.
  */
 COMET_API comet_status comet_codec_compress(const comet_tensor *tensor, const comet_codec_params *params,
                                             const comet_codec_exec *exec, void *stream, size_t capacity,
                                             comet_codec_result *result);
 
 /*
- * Decompresses into `tensor`, whose shape, layout and dtype must be the stream's (strides are free; fp32 where the stream
- * has a grid; MASK decodes into any dtype). `grid` is needed where the stream has one, else NULL. `exec` may be NULL.
- * A hostile stream is an error, never a crash: reads stay inside `bytes`, writes inside the tensor; after an error the
- * tensor's content is unspecified.
+ * Decompresses into `tensor`, whose shape, layout and dtype must be the stream's (strides are free; fp32 where the
+ * stream has a grid; MASK decodes into any dtype). `grid` is needed where the stream has one, else NULL. `exec` may be
+ * NULL. A hostile stream is an error, never a crash: reads stay inside `bytes`, writes inside the tensor; after an
+ * error the tensor's content is unspecified.
  */
 COMET_API comet_status comet_codec_decompress(const void *stream, size_t bytes, const comet_codec_grid *grid,
                                               const comet_codec_exec *exec, const comet_tensor *tensor);
 
 /*
- * Writes the serialised form of a stream in host memory: the bytes that comet_codec_compress would have written. A stream
- * copied from a device is as valid, but its pieces may lie in any order with gaps (docs/format.md, 'Table').
+ * Writes the serialised form of a stream in host memory: the bytes that comet_codec_compress would have written. A
+ * stream copied from a device is as valid, but its pieces may lie in any order with gaps (docs/format.md, 'Table').
  * `checksum` is 1 (with one) or 0 (without), whatever the stream has; one that it has is verified. `bytes` may be more
  * than the stream's. A `capacity` of the stream's own bytes is enough, unless pieces overlap, which no encoder does
  * (COMET_ERROR_CAPACITY). `out` must not overlap `stream`. A hostile stream is an error, never a crash; the payload is

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The activation store: tensors kept between the forward and the backward pass, each in the form that suits it, within a
- * limit on memory. In host memory; comet/arena.h is the GPU's.
+ * The activation store: tensors kept between the forward and the backward pass, each in the form that suits it, within
+ * a limit on memory. In host memory; comet/arena.h is the GPU's.
  *
  *     comet_store_options options = COMET_STORE_OPTIONS_INIT;
  *     options.limit_bytes = budget;

@@ -64,11 +64,11 @@ COMET_API int64_t comet_tensor_count(const comet_tensor *tensor);
 COMET_API int comet_tensor_is_contiguous(const comet_tensor *tensor);
 
 /*
- * Fills `tensor` from a DLPack tensor (CPU, CUDA and pinned-host devices; float 32/16, bfloat 16, uint 8, bool; one lane).
- * `source` is a `const DLTensor *`; its type has no tag that could be declared here without DLPack's header.
+ * Fills `tensor` from a DLPack tensor (CPU, CUDA and pinned-host devices; float 32/16, bfloat 16, uint 8, bool; one
+ * lane). `source` is a `const DLTensor *`; its type has no tag that could be declared here without DLPack's header.
  * `layout` names the dimensions as DLPack orders them, with one exception that frameworks make necessary: a 4-D tensor
- * given as COMET_NCHW whose strides are channels-last becomes a COMET_NHWC view of the same values (dimensions
- * permuted to N, H, W, C). COMET_ERROR_UNSUPPORTED: another device or type. The view is valid as long as `source` is.
+ * given as COMET_NCHW whose strides are channels-last becomes a COMET_NHWC view of the same values (dimensions permuted
+ * to N, H, W, C). COMET_ERROR_UNSUPPORTED: another device or type. The view is valid as long as `source` is.
  */
 COMET_API comet_status comet_tensor_from_dlpack(const void *source, comet_layout layout, comet_tensor *tensor);
 

@@ -16,7 +16,9 @@ void comet_convert_of_f32(comet_dtype dtype, const float *values, int64_t count,
     comet_loop_of_f32(dtype, values, count, patterns);
 }
 
-/* A walk over the view: the offset of the current value and how many more lie `step` apart before the walk must turn. */
+/*
+ * A walk over the view: the offset of the current value and how many more lie `step` apart before the walk must turn.
+ */
 typedef struct walk {
     const comet_tensor *tensor;
     int64_t index[COMET_MAX_DIMS];

@@ -57,7 +57,10 @@ static int is_linked(const char *path, const char *to) {
     return lstat(path, &a) == 0 && lstat(to, &b) == 0 && same_file(&a, &b);
 }
 
-/* Not all file systems have links, nor renames that do not replace: there only a program without our locks comes between. */
+/*
+ * Not all file systems have links, nor renames that do not replace: there only a program without our locks comes
+ * between.
+ */
 static int move(const char *path, const char *to) {
     const int why = link(path, to) == 0 ? 0 : errno;
     if (why == 0 || (why == EEXIST && is_linked(path, to)))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fp16 and bf16 to fp32 and back, rounding to nearest even, NaN payloads kept as far as they fit. Portable and exact; written
- * with selections, not branches, so that loops over them become vector code.
+ * fp16 and bf16 to fp32 and back, rounding to nearest even, NaN payloads kept as far as they fit. Portable and exact;
+ * written with selections, not branches, so that loops over them become vector code.
  */
 #ifndef COMET_BASE_HALF_H
 #define COMET_BASE_HALF_H

@@ -31,8 +31,8 @@ void *comet_pages_take(size_t bytes, int sparse) {
 }
 
 /*
- * Unmapping part of a mapping can fail where a process has too many of them. The memory is given back all the same, only
- * its addresses stay taken.
+ * Unmapping part of a mapping can fail where a process has too many of them. The memory is given back all the same,
+ * only its addresses stay taken.
  */
 static void unmap(void *memory, size_t bytes) {
     if (munmap(memory, bytes) != 0)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory straight from the system, in whole pages: resident only where it was touched, and really gone when given back. */
+/*
+ * Memory straight from the system, in whole pages: resident only where it was touched, and really gone when given back.
+ */
 #ifndef COMET_BASE_PAGES_H
 #define COMET_BASE_PAGES_H
 

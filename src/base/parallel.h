@@ -12,8 +12,8 @@
 void comet_parallel(comet_threads *threads, unsigned count, void (*run)(void *context, unsigned worker), void *context);
 
 /*
- * A pool without threads of its own: team(team_context, count, run, context) has to do what comet_parallel says. For programs that
- * have a team of threads already, such as OpenMP's. `team` is called by one thread at a time.
+ * A pool without threads of its own: team(team_context, count, run, context) has to do what comet_parallel says. For
+ * programs that have a team of threads already, such as OpenMP's. `team` is called by one thread at a time.
  */
 typedef void (*comet_team)(void *team_context, unsigned count, void (*run)(void *context, unsigned worker),
                            void *context);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public calls on the CPU: arguments checked, workspace found, header written or read, the body left to the codec. */
+/*
+ * The public calls on the CPU: arguments checked, workspace found, header written or read, the body left to the codec.
+ */
 #include "comet/codec.h"
 
 #include <string.h>

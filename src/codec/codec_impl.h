@@ -46,8 +46,8 @@ typedef struct codec_vtable {
     /* Writes the body, sets header->body_bytes. COMET_ERROR_CAPACITY if it does not fit body_capacity. */
     comet_status (*compress)(const codec_compress_job *job);
     /*
-     * Whether the header's fields and the size of the body can be of this codec; `tensor` is a view with the header's shape.
-     * Called before decompress and inspect. NULL: they check for themselves.
+     * Whether the header's fields and the size of the body can be of this codec; `tensor` is a view with the header's
+     * shape. Called before decompress and inspect. NULL: they check for themselves.
      */
     comet_status (*check_stream)(const stream_header *header, const comet_tensor *tensor);
     /* Body bytes are hostile: check everything. */

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The theory's errors against those there are (docs/theory.md). For every tensor whose bound a controller sets and every gradient that its error reaches: sigma as the
- * error model predicts it, from statistics of a step with all tensors compressed, as in training; and as it is found when backward is run with the tensor as it is and
- * compressed, on the same batch with the same dropout. One tensor at a time, all others without loss; then all together.
+ * The theory's errors against those there are (docs/theory.md). For every tensor whose bound a controller sets and
+ * every gradient that its error reaches: sigma as the error model predicts it, from statistics of a step with all
+ * tensors compressed, as in training; and as it is found when backward is run with the tensor as it is and compressed,
+ * on the same batch with the same dropout. One tensor at a time, all others without loss; then all together.
  *
  *     comet_assess_new(trainer, &options, NULL, &assess, &message);
  *     comet_assess_batch(assess, pixels, labels, &message);           as often as wanted: variances are averaged
  *     for each bound, for each row:  comet_assess_get_row(assess, bound, row, &figures);
  *
- * A batch takes 1 + bounds * (1 + tensors) forwards and backwards. Held beside the trainer: a copy of the gradients that are reached, room for the largest part of
- * a tensor, and histograms.
+ * A batch takes 1 + bounds * (1 + tensors) forwards and backwards. Held beside the trainer: a copy of the gradients
+ * that are reached, room for the largest part of a tensor, and histograms.
  */
 #ifndef COMET_TRAIN_ASSESS_H
 #define COMET_TRAIN_ASSESS_H
@@ -33,8 +34,8 @@ typedef struct comet_assess_options {
 } comet_assess_options;
 
 /*
- * The trainer, which must outlive it, needs a controller. COMET_ERROR_ARGUMENT, with a line: no tensor is under it, or has that name. Controller's bounds are those of
- * now.
+ * The trainer, which must outlive it, needs a controller. COMET_ERROR_ARGUMENT, with a line: no tensor is under it, or
+ * has that name. Controller's bounds are those of now.
  */
 comet_status comet_assess_new(comet_trainer *trainer, const comet_assess_options *options,
                               const comet_allocator *allocator, comet_assess **assess, comet_message *message);
@@ -50,8 +51,8 @@ comet_status comet_assess_batch(comet_assess *assess, const uint8_t *pixels, con
 /* ---- what was found, as means over batches ---- */
 
 /*
- * A tensor's error in one gradient. Where several of its uses reach the same gradient their errors cannot be told apart: they are one row, "norm_input+curve_input",
- * and variances are added up. NaN: unknown, as of a ratio to 0.
+ * A tensor's error in one gradient. Where several of its uses reach the same gradient their errors cannot be told
+ * apart: they are one row, "norm_input+curve_input", and variances are added up. NaN: unknown, as of a ratio to 0.
  */
 typedef struct comet_assess_row {
     const char *tensor, *gradient; /* the layer that made it; the parameter */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How values are distributed, seen one by one: moments, a histogram, and how far they are from a distribution that theory names. */
+/*
+ * How values are distributed, seen one by one: moments, a histogram, and how far they are from a distribution that
+ * theory names.
+ */
 #ifndef COMET_TRAIN_HISTOGRAM_H
 #define COMET_TRAIN_HISTOGRAM_H
 

@@ -36,8 +36,8 @@ static comet_status check_tensor(const comet_tensor *tensor, int32_t device) {
 }
 
 /*
- * The CPU's checks, of what they can see: scale and shift of a grid are device memory. That these are finite, and that a
- * bound on the device is valid, is not known before the kernel runs.
+ * The CPU's checks, of what they can see: scale and shift of a grid are device memory. That these are finite, and that
+ * a bound on the device is valid, is not known before the kernel runs.
  */
 static comet_status check_as_on_cpu(const comet_tensor *tensor, const comet_codec_params *params) {
     comet_codec_params p = *params;

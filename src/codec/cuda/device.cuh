@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all kernels share: short names, a typed launch, and the instructions that CUDA C++ has no function for. Everything else
-// in this folder is plain CUDA C++, so that tests/emulation can run it on a CPU; COMET_CUDA_EMULATION marks the few places
-// where that needs another way to say the same.
+// What all kernels share: short names, a typed launch, and the instructions that CUDA C++ has no function for.
+// Everything else in this folder is plain CUDA C++, so that tests/emulation can run it on a CPU; COMET_CUDA_EMULATION
+// marks the few places where that needs another way to say the same.
 #ifndef COMET_CODEC_CUDA_DEVICE_CUH
 #define COMET_CODEC_CUDA_DEVICE_CUH
 
@@ -34,8 +34,8 @@ static inline cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 
 
 // ---- threads ----
 
-// A thread's number in its block, asked for once: compilers like to ask the hardware again at every use, which takes longer. It is
-// a hint, and where registers are short they still do.
+// A thread's number in its block, asked for once: compilers like to ask the hardware again at every use, which takes
+// longer. It is a hint, and where registers are short they still do.
 __device__ __forceinline__ u32 thread_number() {
 #ifdef COMET_CUDA_EMULATION
     return threadIdx.x;
@@ -133,7 +133,8 @@ __device__ __forceinline__ u32 min3(u32 a, u32 b, u32 c) {
 #endif
 }
 
-// 16-bit numbers as bit patterns, exact to fp32 and rounded to nearest even from it. A NaN stays one; its bits may change.
+// 16-bit numbers as bit patterns, exact to fp32 and rounded to nearest even from it. A NaN stays one; its bits may
+// change.
 __device__ __forceinline__ float float_of_bf16(u32 bits) {
     return __uint_as_float(bits << 16);
 }

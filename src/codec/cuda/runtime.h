@@ -2,8 +2,9 @@
 /*
  * CUDA's errors as statuses. Two kinds of errors come back from CUDA calls: those of the call itself, and those of work
  * that was started earlier and failed on the device. The latter are sticky: every later call that works on the device
- * returns them until the process ends. So what a call returns is all that is looked at. cudaPeekAtLastError is not: what it
- * holds may be an error of somebody else's call that was of no consequence, and is not ours to report or to clear.
+ * returns them until the process ends. So what a call returns is all that is looked at. cudaPeekAtLastError is not:
+ * what it holds may be an error of somebody else's call that was of no consequence, and is not ours to report or to
+ * clear.
  */
 #ifndef COMET_CODEC_CUDA_RUNTIME_H
 #define COMET_CODEC_CUDA_RUNTIME_H

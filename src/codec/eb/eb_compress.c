@@ -2,8 +2,8 @@
 /*
  * Compressing with eb and zvc: tiles in chunks, chunks over threads, the payload in order.
  *
- * A worker encodes a chunk into a buffer of its own and then waits for its turn to learn where it goes: chunks take about
- * the same time, so that the wait is short, and the stream comes out the same whatever the number of threads. A
+ * A worker encodes a chunk into a buffer of its own and then waits for its turn to learn where it goes: chunks take
+ * about the same time, so that the wait is short, and the stream comes out the same whatever the number of threads. A
  * single worker writes to its place at once.
  */
 #include <math.h>

@@ -21,8 +21,8 @@ void comet_stats_part_add_tile(stats_part *part, const tile_survey *survey);
 void comet_stats_part_merge(stats_part *part, const stats_part *other);
 
 /*
- * Sums over tiles: the eight of a table group in pairs at distance 4, 2, 1; group g is added to accumulator g mod 256, in order
- * of g; then pairs of accumulators at distance 128, 64, ..., 1.
+ * Sums over tiles: the eight of a table group in pairs at distance 4, 2, 1; group g is added to accumulator g mod 256,
+ * in order of g; then pairs of accumulators at distance 128, 64, ..., 1.
  */
 void comet_stats_finish(const stats_part *part, const tile_sums *sums, int64_t tiles, int64_t count,
                         comet_codec_stats *stats);

@@ -6,8 +6,8 @@
 enum { BITMAP_BYTES = TILE_VALUES / 8 };
 
 /*
- * For each size of a pattern: mark those that are not 0 and count them, copy the marked ones side by side, spread them out
- * again. No branch depends on the data; both copies may touch one pattern behind the last.
+ * For each size of a pattern: mark those that are not 0 and count them, copy the marked ones side by side, spread them
+ * out again. No branch depends on the data; both copies may touch one pattern behind the last.
  */
 #define DEFINE_PATTERNS(type)                                                                                          \
     static int mark_##type(const type *patterns, uint8_t *bitmap) {                                                    \

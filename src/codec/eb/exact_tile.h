@@ -10,8 +10,8 @@ enum { TILE_KIND_CODES = 0, TILE_KIND_SPARSE = 1, TILE_KIND_RAW = 2 };
 enum { TILE_EXACT_MAX = TILE_VALUES * 4 };
 
 /*
- * Writes the smaller of the two at `out`, at most TILE_EXACT_MAX bytes; returns how many. May write 4 bytes more. patterns are in LINEAR order.
- * zeros_are_empty: a tile of zeros is a code tile without bytes.
+ * Writes the smaller of the two at `out`, at most TILE_EXACT_MAX bytes; returns how many. May write 4 bytes more.
+ * patterns are in LINEAR order. zeros_are_empty: a tile of zeros is a code tile without bytes.
  */
 int comet_exact_encode(const void *patterns, size_t size, int valid, const tile_padding *padding, int zeros_are_empty,
                        uint8_t *out, int *kind);

@@ -56,7 +56,9 @@ static void map_linear(const tile_geometry *g, int64_t tile, tile_map *map) {
     map->count = (int32_t)(s - map->segments);
 }
 
-/* The segments of one group of eight columns that starts at (band, p), for the channels c .. of lanes from `lane` on. */
+/*
+ * The segments of one group of eight columns that starts at (band, p), for the channels c .. of lanes from `lane` on.
+ */
 static void map_group(const tile_geometry *g, int64_t column, int64_t c, int lane, int length, tile_map *map) {
     int64_t band = column / g->row, p = column % g->row;
     for (int m = 0; m < TILE_LANE_COLUMNS && column + m < g->columns; m++) {

@@ -24,8 +24,9 @@ tile_geometry comet_geometry_of(comet_layout layout, int32_t ndim, const int64_t
 int comet_geometry_make(int64_t count, uint64_t channels, uint64_t row, tile_geometry *geometry);
 
 /*
- * The order of values in a tile's buffer. Both have rows of 256 values, one for each k. LINEAR is the order of the format,
- * 8 l + m inside a row; it is the order of memory for C = 1. INTERLEAVED is 32 m + l, the order of memory for C > 1.
+ * The order of values in a tile's buffer. Both have rows of 256 values, one for each k. LINEAR is the order of the
+ * format, 8 l + m inside a row; it is the order of memory for C = 1. INTERLEAVED is 32 m + l, the order of memory for
+ * C > 1.
  */
 typedef enum tile_order { TILE_LINEAR, TILE_INTERLEAVED } tile_order;
 
@@ -34,8 +35,8 @@ static inline tile_order comet_geometry_order(const tile_geometry *g) {
 }
 
 /*
- * Values that lie side by side in the tensor and in the tile's buffer, once in each of the four rows: those of row k start at
- * index first + k * stride of the tensor (the map's stride) and at place at + 256 k of the buffer.
+ * Values that lie side by side in the tensor and in the tile's buffer, once in each of the four rows: those of row k
+ * start at index first + k * stride of the tensor (the map's stride) and at place at + 256 k of the buffer.
  */
 typedef struct tile_segment {
     int64_t first;
@@ -52,7 +53,9 @@ typedef struct tile_map {
     tile_segment segments[TILE_MAX_SEGMENTS];
 } tile_map;
 
-/* Where the values of tile t lie. Segments hold columns inside the tensor; rows may still be padding if valid < 1,024. */
+/*
+ * Where the values of tile t lie. Segments hold columns inside the tensor; rows may still be padding if valid < 1,024.
+ */
 void comet_geometry_map(const tile_geometry *geometry, int64_t tile, tile_map *map);
 
 /* How many values of a segment's row k are not padding. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The arithmetic behind quantiser.h, for the host and for kernels alike: both must derive the same steps from the same bound.
- * C that is also CUDA C++.
+ * The arithmetic behind quantiser.h, for the host and for kernels alike: both must derive the same steps from the same
+ * bound. C that is also CUDA C++.
  */
 #ifndef COMET_CODEC_QUANTISER_STEPS_H
 #define COMET_CODEC_QUANTISER_STEPS_H
@@ -52,8 +52,8 @@ QUANTISER_INLINE void quantiser_init_f32(quantiser *q, float target, quantiser_m
 }
 
 /*
- * 16-bit values: steps so short that code * step is exact. The last bit of a step of fp16 may not fall below twice the least
- * subnormal, because keep-mask decodes to halves of a step.
+ * 16-bit values: steps so short that code * step is exact. The last bit of a step of fp16 may not fall below twice the
+ * least subnormal, because keep-mask decodes to halves of a step.
  */
 QUANTISER_INLINE void quantiser_init_half(quantiser *q, float target, quantiser_mode mode) {
     int is_bf16 = q->dtype == COMET_BF16;

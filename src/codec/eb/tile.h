@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The work on one tile, once for each instruction set. Every set computes the same results bit for bit; the reference is
- * plain C and is what the others are tested against. Buffers are 64-byte aligned.
+ * The work on one tile, once for each instruction set. Every set computes the same results bit for bit; the reference
+ * is plain C and is what the others are tested against. Buffers are 64-byte aligned.
  */
 #ifndef COMET_CODEC_CPU_TILE_H
 #define COMET_CODEC_CPU_TILE_H
@@ -18,8 +18,8 @@ typedef struct tile_survey {
 } tile_survey;
 
 /*
- * The order of a tile's sums, docs/format.md, section 5: over the four rows of the buffer first, or, where a tile is a run of
- * 1,024 neighbours in memory (C = 1, S = 8), over values 128 apart there.
+ * The order of a tile's sums, docs/format.md, section 5: over the four rows of the buffer first, or, where a tile is a
+ * run of 1,024 neighbours in memory (C = 1, S = 8), over values 128 apart there.
  */
 typedef enum survey_order { SURVEY_ROWS, SURVEY_RUN } survey_order;
 
@@ -40,8 +40,9 @@ typedef union tile_codes {
 } tile_codes;
 
 /*
- * Which channels a tile's values have. by_lane: in INTERLEAVED order and without padding all rows of lanes have the same ones. Else by
- * pieces of its buffer; consecutive: a piece's channels count up from `channel`; else all have that one. Padding is in no piece.
+ * Which channels a tile's values have. by_lane: in INTERLEAVED order and without padding all rows of lanes have the
+ * same ones. Else by pieces of its buffer; consecutive: a piece's channels count up from `channel`; else all have that
+ * one. Padding is in no piece.
  */
 typedef struct channel_piece {
     int16_t at, count;
@@ -76,7 +77,9 @@ enum {
 };
 
 typedef struct tile_kernels {
-    /* All of a tile without padding from contiguous memory into a buffer, and back. `size`: bytes of a value, 2 or 4. */
+    /*
+     * All of a tile without padding from contiguous memory into a buffer, and back. `size`: bytes of a value, 2 or 4.
+     */
     void (*gather)(const tile_map *map, const void *tensor, int size, void *buffer);
     void (*scatter)(const tile_map *map, const void *buffer, int size, void *tensor);
     /* `count` patterns of a dtype at any address to fp32, and back with rounding to nearest even. */
@@ -93,7 +96,9 @@ typedef struct tile_kernels {
     /* Codes to the bytes of a code tile at `out`; returns how many, *predicted says how. chained: C = 1. */
     int (*encode)(const tile_codes *codes, int wide, int chained, unsigned class_index, const tile_padding *padding,
                   uint8_t *out, int *predicted);
-    /* The inverse, for `bytes` > 0. 0 if they are not a valid tile. TILE_DECODE_SLACK bytes behind them are readable. */
+    /*
+     * The inverse, for `bytes` > 0. 0 if they are not a valid tile. TILE_DECODE_SLACK bytes behind them are readable.
+     */
     int (*decode)(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QUANTISER_CLASSES], int chained,
                   tile_codes *codes, unsigned *class_index);
     /* Codes in LINEAR order to values in `order`. Not clamped, not rounded to a 16-bit type (exact there). */

@@ -23,13 +23,17 @@ static inline int comet_tile_linear_of(tile_order order, int place) {
 void comet_tile_io_init(tile_io *io, const comet_tensor *tensor, const tile_geometry *geometry,
                         const tile_kernels *kernels, const comet_codec_grid *grid);
 
-/* Asks for the tile's memory, to be read (or written: for_write) soon. Rows lie too far apart for a processor to guess. */
+/*
+ * Asks for the tile's memory, to be read (or written: for_write) soon. Rows lie too far apart for a processor to guess.
+ */
 void comet_tile_prefetch(const tile_io *io, const tile_map *map, int for_write);
 
 /* Which channels the tile's values have, for a grid. */
 void comet_tile_channels(const tile_io *io, const tile_map *map, tile_channels *channels);
 
-/* The tile's values in the geometry's order, scaled and shifted by a grid (channels: NULL without one). Padding is 0. */
+/*
+ * The tile's values in the geometry's order, scaled and shifted by a grid (channels: NULL without one). Padding is 0.
+ */
 void comet_tile_load(const tile_io *io, const tile_map *map, const tile_channels *channels, float *values);
 
 /* Writes the values back, clamped to what the dtype holds; padding is left out. */

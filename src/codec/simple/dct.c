@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dct: JPEG-ACT (Evans, Liu, Aamodt, ISCA 2020) as a baseline: 8-bit codes, an 8 x 8 cosine transform, a coarse division
- * and one bit for each zero (docs/codecs.md, section 5). Maps smaller than 8 x 8 keep the 8-bit codes.
+ * dct: JPEG-ACT (Evans, Liu, Aamodt, ISCA 2020) as a baseline: 8-bit codes, an 8 x 8 cosine transform, a coarse
+ * division and one bit for each zero (docs/codecs.md, section 5). Maps smaller than 8 x 8 keep the 8-bit codes.
  *
  * Body with a transform:  f32 maximum[channels] | u64 offset[chunks] | u64 mask[blocks] | i8 value[]
  * Body without:           f32 maximum[channels] | i8 code[count]

@@ -22,8 +22,8 @@ typedef struct pool_work {
 } pool_work;
 
 /*
- * A part of one pooled row: its pixels x .. x_end - 1 and values c .. c + channels - 1 of each. In the input that is one
- * run a row if the part holds whole pixels, else one run a pixel (`step` pixels a run; x_end is then x + 1).
+ * A part of one pooled row: its pixels x .. x_end - 1 and values c .. c + channels - 1 of each. In the input that is
+ * one run a row if the part holds whole pixels, else one run a pixel (`step` pixels a run; x_end is then x + 1).
  */
 typedef struct pool_part {
     int64_t x, x_end;       /* pooled pixels */

@@ -75,7 +75,9 @@ static inline void comet_view_write(const codec_view *v, int64_t first, int64_t 
         comet_convert_of_f32(v->tensor->dtype, values, count, comet_view_at(v, first));
 }
 
-/* Worker `worker` of `workers` does units *first .. *end - 1 of `total`. total <= 2^50, workers <= 2^12: no overflow. */
+/*
+ * Worker `worker` of `workers` does units *first .. *end - 1 of `total`. total <= 2^50, workers <= 2^12: no overflow.
+ */
 static inline void comet_share(int64_t total, unsigned workers, unsigned worker, int64_t *first, int64_t *end) {
     *first = total / workers * worker + total % workers * worker / workers;
     *end = total / workers * (worker + 1) + total % workers * (worker + 1) / workers;

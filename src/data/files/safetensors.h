@@ -67,7 +67,10 @@ const char *comet_safetensors_metadata(const comet_safetensors *file, const char
 comet_status comet_safetensors_read(const comet_safetensors *file, const comet_safetensors_entry *entry, uint64_t first,
                                     uint64_t bytes, void *data, comet_message *message);
 
-/* All values as fp32, or `count` of them from `first` on. COMET_ERROR_UNSUPPORTED unless they are F32, F16, BF16 or F64. */
+/*
+ * All values as fp32, or `count` of them from `first` on. COMET_ERROR_UNSUPPORTED unless they are F32, F16, BF16 or
+ * F64.
+ */
 comet_status comet_safetensors_read_f32(const comet_safetensors *file, const comet_safetensors_entry *entry,
                                         float *values, comet_message *message);
 comet_status comet_safetensors_read_f32_part(const comet_safetensors *file, const comet_safetensors_entry *entry,
@@ -85,8 +88,8 @@ typedef struct comet_safetensors_source {
 } comet_safetensors_source;
 
 /*
- * Writes a file that appears complete or not at all (base/atomic_file.h). The same tensors give the same bytes, whatever
- * their order. Of what is produced a piece at a time is in memory.
+ * Writes a file that appears complete or not at all (base/atomic_file.h). The same tensors give the same bytes,
+ * whatever their order. Of what is produced a piece at a time is in memory.
  */
 comet_status comet_safetensors_write(const char *path, const comet_safetensors_source *sources, size_t count,
                                      const comet_safetensors_text *metadata, size_t metadata_count,

@@ -33,7 +33,10 @@ enum { COMET_DECODE_LEAST_BYTES = 1 << 20 };
 size_t comet_decoder_own_bytes(size_t capacity);
 size_t comet_decoder_library_bytes(size_t whole, int32_t width);
 
-/* Of its own bytes, those that images of so many bytes and pixels in a row make it write to: the rest is never resident. */
+/*
+ * Of its own bytes, those that images of so many bytes and pixels in a row make it write to: the rest is never
+ * resident.
+ */
 size_t comet_decoder_touched_bytes(size_t pixels, int32_t width);
 
 /* `memory` of comet_decoder_own_bytes, aligned to 64. capacity is at least COMET_DECODE_LEAST_BYTES. */

@@ -143,8 +143,8 @@ comet_status comet_decode_jpeg(comet_decoder *decoder, FILE *file, comet_image *
 }
 
 /*
- * Coefficients of an image in several scans, as progressive ones are and some others: 64 of two bytes in a block, in rows
- * and columns of whole MCUs.
+ * Coefficients of an image in several scans, as progressive ones are and some others: 64 of two bytes in a block, in
+ * rows and columns of whole MCUs.
  */
 static size_t coefficient_bytes(struct jpeg_decompress_struct *jpeg) {
     size_t bytes = 0;

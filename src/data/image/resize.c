@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Each output value is a weighted mean of the inputs within one output pixel's width (two, when enlarging: of one input
- * pixel) of its centre; rows first, rounded to bytes, then columns. An input row goes through the first pass once and is
- * added to all output rows it belongs to, so that memory depends on the output's size and not on the input's height.
+ * pixel) of its centre; rows first, rounded to bytes, then columns. An input row goes through the first pass once and
+ * is added to all output rows it belongs to, so that memory depends on the output's size and not on the input's height.
  */
 #include "data/image/resize.h"
 

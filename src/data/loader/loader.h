@@ -30,8 +30,8 @@ typedef struct comet_loader_options {
 typedef struct comet_batch {
     const uint8_t *pixels; /* NHWC */
     const int32_t *labels;
-    int32_t
-        count; /* training: always options.batch; evaluation: the last one, and those with broken files, have fewer */
+    /* training: always options.batch; evaluation: the last one, and those with broken files, have fewer */
+    int32_t count;
     uint32_t epoch;   /* from 0 */
     int64_t position; /* of its first sample in the epoch */
     bool last;        /* of the epoch; the next batch begins another one */
@@ -56,8 +56,8 @@ comet_status comet_loader_memory(const comet_dataset *set, const comet_loader_op
                                  comet_message *message);
 
 /*
- * Of that, what will be resident with the images that are there: buffers are as large as any image could ask for, stacks as deep as any call, and
- * what is never written to takes no memory.
+ * Of that, what will be resident with the images that are there: buffers are as large as any image could ask for,
+ * stacks as deep as any call, and what is never written to takes no memory.
  */
 comet_status comet_loader_resident(const comet_dataset *set, const comet_loader_options *options, size_t *bytes,
                                    comet_message *message);

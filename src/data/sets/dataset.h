@@ -34,8 +34,8 @@ typedef struct comet_dataset comet_dataset;
 
 /*
  * Opens what `spec` names: fashion-mnist[:DIR], cifar10:DIR, folder:DIR or generated[:N]. allocator NULL: the C
- * library's. The message says what is wrong and what to do: COMET_ERROR_ARGUMENT for the spec itself, COMET_ERROR_IO for
- * files that are missing or cannot be read, COMET_ERROR_CORRUPT for what is in them, COMET_ERROR_MEMORY.
+ * library's. The message says what is wrong and what to do: COMET_ERROR_ARGUMENT for the spec itself, COMET_ERROR_IO
+ * for files that are missing or cannot be read, COMET_ERROR_CORRUPT for what is in them, COMET_ERROR_MEMORY.
  */
 comet_status comet_dataset_open(const char *spec, const comet_allocator *allocator, comet_dataset **set,
                                 comet_message *message);
@@ -55,8 +55,8 @@ int32_t comet_dataset_label(const comet_dataset *set, comet_split split, int64_t
 
 /*
  * Sample `index` (0 .. count - 1). The pixels are the set's, or the decoder's until it is used again. Any number of
- * threads may read, each with its decoder. A file that cannot be used: a status other than OK, and the message says why;
- * only COMET_ERROR_MEMORY may pass by itself.
+ * threads may read, each with its decoder. A file that cannot be used: a status other than OK, and the message says
+ * why; only COMET_ERROR_MEMORY may pass by itself.
  */
 comet_status comet_dataset_read(const comet_dataset *set, comet_split split, int64_t index, comet_decoder *decoder,
                                 comet_image *image, comet_message *message);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ten shapes on noise: a set to try things with where no other is installed. Place, size, brightness and noise are
- * drawn for each image from a counter; integers alone, so the same bytes everywhere. Every shape is its own mirror image.
+ * drawn for each image from a counter; integers alone, so the same bytes everywhere. Every shape is its own mirror
+ * image.
  */
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an arena is made of: for its parts. Entries are a stack: position p holds a stream that begins where the stream of position p - 1
- * ends, or later (position 0 is the bottom, which ends at 0 and never changes). The device chains them itself,
- * through the `end` in its records; the host keeps bounds of those ends and replaces them by what it reads back.
- * docs/arena.md has the proofs.
+ * What an arena is made of: for its parts. Entries are a stack: position p holds a stream that begins where the stream
+ * of position p - 1 ends, or later (position 0 is the bottom, which ends at 0 and never changes). The device chains
+ * them itself, through the `end` in its records; the host keeps bounds of those ends and replaces them by what it reads
+ * back. docs/arena.md has the proofs.
  */
 #ifndef COMET_STORE_ARENA_IMPL_H
 #define COMET_STORE_ARENA_IMPL_H
@@ -106,7 +106,10 @@ comet_status comet_arena_wait_for_one(comet_arena *a, int *any);
 comet_status comet_arena_map_up_to(comet_arena *a, size_t bytes);
 comet_status comet_arena_unmap_last(comet_arena *a);
 
-/* Finds the wish's position and capacity. In this order: what is there, what the host can know without waiting, more memory, waiting. */
+/*
+ * Finds the wish's position and capacity. In this order: what is there, what the host can know without waiting, more
+ * memory, waiting.
+ */
 comet_status comet_arena_make_room(comet_arena *a, arena_wish *wish);
 
 /* Counts a wish that cannot be had, and what is missing; returns `status`. */

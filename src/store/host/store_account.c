@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is counted. At a peak nothing is done for the accounts: one that changes later notes first what it held, if there
- * was a peak since it changed last.
+ * What is counted. At a peak nothing is done for the accounts: one that changes later notes first what it held, if
+ * there was a peak since it changed last.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries moved to the file later, and read back ahead of their load. A thread of the store's takes them from a queue, in
- * the order of the hints; when there is no room for the next it waits until there is.
+ * Entries moved to the file later, and read back ahead of their load. A thread of the store's takes them from a queue,
+ * in the order of the hints; when there is no room for the next it waits until there is.
  */
 #include "store/host/store.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saving: an entry is made, its bytes are produced where they are going to stay, and what does not fit goes to the file. */
+/*
+ * Saving: an entry is made, its bytes are produced where they are going to stay, and what does not fit goes to the
+ * file.
+ */
 #include <string.h>
 
 #include "base/access.h"

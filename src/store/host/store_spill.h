@@ -39,10 +39,16 @@ void comet_spill_close(spill_file *spill);
 comet_status comet_spill_place(spill_file *spill, uint64_t bytes, spill_extent *spare, spill_extent **extent,
                                spill_extent **unused);
 
-/* Up to two nodes are left over when neighbours merge, and one when the end of the file is free: in `unused`, NULLs behind. */
+/*
+ * Up to two nodes are left over when neighbours merge, and one when the end of the file is free: in `unused`, NULLs
+ * behind.
+ */
 void comet_spill_free(spill_file *spill, spill_extent *extent, spill_extent *unused[3]);
 
-/* `at` counts from the extent's begin. COMET_ERROR_DISK_FULL, COMET_ERROR_IO; reading: COMET_ERROR_CORRUPT if cut short. */
+/*
+ * `at` counts from the extent's begin. COMET_ERROR_DISK_FULL, COMET_ERROR_IO; reading: COMET_ERROR_CORRUPT if cut
+ * short.
+ */
 comet_status comet_spill_write(const spill_file *spill, const spill_extent *extent, uint64_t at, const void *data,
                                size_t bytes);
 comet_status comet_spill_read(const spill_file *spill, const spill_extent *extent, uint64_t at, void *data,

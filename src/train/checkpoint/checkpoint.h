@@ -45,9 +45,9 @@ typedef struct comet_checkpoint {
 } comet_checkpoint;
 
 /*
- * Writes last.safetensors in `folder`, which is made if it is not there; the former one becomes previous.safetensors. After a failure
- * both are as they were. COMET_ERROR_DIVERGED: a weight, a running statistic or some state is infinite or NaN: such a
- * checkpoint is never written.
+ * Writes last.safetensors in `folder`, which is made if it is not there; the former one becomes previous.safetensors.
+ * After a failure both are as they were. COMET_ERROR_DIVERGED: a weight, a running statistic or some state is infinite
+ * or NaN: such a checkpoint is never written.
  */
 comet_status comet_checkpoint_write(const char *folder, const comet_checkpoint *checkpoint,
                                     const comet_allocator *allocator, comet_message *message);
@@ -57,11 +57,11 @@ int comet_checkpoint_exists(const char *folder);
 
 /*
  * Reads the newest usable one. The caller sets model, options, parameters, optimiser and state; the rest is filled in,
- * blobs with memory for comet_checkpoint_release. If the newest is damaged, or holds values that are not finite, the one
- * before it is taken, and `note` has a line about it; else it is empty. COMET_ERROR_MISMATCH, with a line, for one of
- * another network, optimiser or options; COMET_ERROR_VERSION;
- * COMET_ERROR_CORRUPT or COMET_ERROR_CHECKSUM where none is whole; COMET_ERROR_IO where there is none. After a failure values
- * and state are undefined.
+ * blobs with memory for comet_checkpoint_release. If the newest is damaged, or holds values that are not finite, the
+ * one before it is taken, and `note` has a line about it; else it is empty. COMET_ERROR_MISMATCH, with a line, for one
+ * of another network, optimiser or options; COMET_ERROR_VERSION;
+ * COMET_ERROR_CORRUPT or COMET_ERROR_CHECKSUM where none is whole; COMET_ERROR_IO where there is none. After a failure
+ * values and state are undefined.
  */
 comet_status comet_checkpoint_read(const char *folder, comet_checkpoint *checkpoint, const comet_allocator *allocator,
                                    comet_message *note, comet_message *message);

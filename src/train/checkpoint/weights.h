@@ -36,10 +36,10 @@ typedef struct comet_weights_report {
 
 /*
  * Fills the values of the parameters. The whole file is compared with them first: a file that does not fit changes
- * nothing. fp16, bf16 and fp64 are converted. COMET_ERROR_MISMATCH, with a line that names the first tensor that is missing, has
- * another shape or does not belong to the network; COMET_ERROR_UNSUPPORTED for integers; COMET_ERROR_IO;
- * COMET_ERROR_CORRUPT, also for a tensor with a value that is not finite, or is not in fp32, which is named; values are undefined then.
- * report may be NULL.
+ * nothing. fp16, bf16 and fp64 are converted. COMET_ERROR_MISMATCH, with a line that names the first tensor that is
+ * missing, has another shape or does not belong to the network; COMET_ERROR_UNSUPPORTED for integers; COMET_ERROR_IO;
+ * COMET_ERROR_CORRUPT, also for a tensor with a value that is not finite, or is not in fp32, which is named; values are
+ * undefined then. report may be NULL.
  */
 comet_status comet_weights_read(const char *path, comet_parameter *parameters, int count, comet_weights_fit fit,
                                 comet_weights_report *report, const comet_allocator *allocator, comet_message *message);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A graph's memory, its nodes and its first problem. The layers are in graph_layers.c, parameters in graph_parameters.c. */
+/*
+ * A graph's memory, its nodes and its first problem. The layers are in graph_layers.c, parameters in
+ * graph_parameters.c.
+ */
 #include "train/graph/graph.h"
 
 #include <stdarg.h>
@@ -102,8 +105,8 @@ static int valid_inputs(comet_graph *g, int inputs, comet_value a, comet_value b
 }
 
 /*
- * An op without a name of its own is called after the block of the layer before it, so that a pattern for a block means its sums and ReLUs, too:
- * "layer1.0.relu.11" behind "layer1.0.bn2".
+ * An op without a name of its own is called after the block of the layer before it, so that a pattern for a block means
+ * its sums and ReLUs, too: "layer1.0.relu.11" behind "layer1.0.bn2".
  */
 static void name_after(const comet_graph *g, comet_node *node) {
     const int before = g->values[node->input[0]].producer;

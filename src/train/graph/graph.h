@@ -9,9 +9,10 @@
  *     comet_graph_output(g, comet_graph_linear(g, "fc", x, 10, 1));
  *     status = comet_graph_check(g, &message);
  *
- * A value is an activation, NHWC, of one sample; the batch is a number of the plan. Calls may be given the result of a failed one: the graph
- * remembers the first problem, and comet_graph_check tells it. Names are those of torchvision's modules; a parameter's is the layer's with
- * ".weight", ".bias", ".running_mean", ... behind it, in torchvision's layout (convolutions: out, in / groups, height, width).
+ * A value is an activation, NHWC, of one sample; the batch is a number of the plan. Calls may be given the result of a
+ * failed one: the graph remembers the first problem, and comet_graph_check tells it. Names are those of torchvision's
+ * modules; a parameter's is the layer's with ".weight", ".bias", ".running_mean", ... behind it, in torchvision's
+ * layout (convolutions: out, in / groups, height, width).
  */
 #ifndef COMET_TRAIN_GRAPH_H
 #define COMET_TRAIN_GRAPH_H

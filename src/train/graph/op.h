@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an op is to the planner: what its backward needs, and where buffers may be shared. How an op is computed is the backend's
- * (backend.h). A need is not yet a saved tensor: needs of the same value are one entry, and the planner chooses its form.
+ * What an op is to the planner: what its backward needs, and where buffers may be shared. How an op is computed is the
+ * backend's (backend.h). A need is not yet a saved tensor: needs of the same value are one entry, and the planner
+ * chooses its form.
  */
 #ifndef COMET_TRAIN_OP_H
 #define COMET_TRAIN_OP_H
@@ -12,8 +13,8 @@ enum {
     COMET_NEEDS_X0 = 1, /* the first input's values */
     COMET_NEEDS_X1 = 2, /* the second's */
     COMET_NEEDS_Y = 4,  /* the output's values */
-    COMET_NEEDS_SIGN =
-        8, /* where the output is greater than 0: its values if they are there exactly, else a bit each */
+    /* where the output is greater than 0: its values if they are there exactly, else a bit each */
+    COMET_NEEDS_SIGN = 8,
 
     COMET_Y_OVER_X = 16,       /* forward may write its output over its first input */
     COMET_DX_OVER_DY = 32,     /* backward may write the first input's gradient over the output's */
@@ -27,8 +28,8 @@ enum {
 unsigned comet_op_traits(const comet_graph *g, const comet_node *node);
 
 /*
- * Bytes of side data that forward leaves for backward: a batch norm's mean and 1 / sigma, a max-pool's argmax (in as few bits as
- * its window needs).
+ * Bytes of side data that forward leaves for backward: a batch norm's mean and 1 / sigma, a max-pool's argmax (in as
+ * few bits as its window needs).
  */
 size_t comet_op_side_bytes(const comet_graph *g, const comet_node *node, int batch);
 
@@ -36,8 +37,8 @@ size_t comet_op_side_bytes(const comet_graph *g, const comet_node *node, int bat
 int comet_op_argmax_bits(int kernel);
 
 /*
- * The ReLU behind a batch norm, if it is the only one to use its output: the two are computed as one, backward knows the ReLU's mask
- * from the norm's input, and the norm's own output never exists. -1: none.
+ * The ReLU behind a batch norm, if it is the only one to use its output: the two are computed as one, backward knows
+ * the ReLU's mask from the norm's input, and the norm's own output never exists. -1: none.
  */
 int comet_op_fused_relu(const comet_graph *g, int batch_norm);
 

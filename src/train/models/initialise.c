@@ -47,7 +47,10 @@ static draw draw_of(comet_initialisation rule, const comet_parameter *p) {
 
 /* ---- numbers ---- */
 
-/* The last counter word says what the words are for (base/random.h has 1 to 3): never changed, or seeds mean something else. */
+/*
+ * The last counter word says what the words are for (base/random.h has 1 to 3): never changed, or seeds mean something
+ * else.
+ */
 enum { PURPOSE = 4, LANES = 16, PIECE = 4 * LANES }; /* PIECE: values drawn together */
 
 static double value_of(const draw *d, uint32_t word) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A training run: epochs of a data set through a trainer, evaluation, checkpoints. Figures go to an observer as they arise; what is done with
- * them (a progress line, a log, a report) is the observer's.
+ * A training run: epochs of a data set through a trainer, evaluation, checkpoints. Figures go to an observer as they
+ * arise; what is done with them (a progress line, a log, a report) is the observer's.
  */
 #ifndef COMET_TRAIN_RUN_H
 #define COMET_TRAIN_RUN_H
@@ -45,9 +45,11 @@ typedef enum comet_run_resume {
 } comet_run_resume;
 
 typedef struct comet_run_options {
-    comet_trainer_options
-        trainer; /* control_log: the run's own; classes, normalisation, reserved_bytes: set from the data; height, width or
-                                      channels 0: the data's, and the model's own size where images differ */
+    /*
+     * control_log: the run's own; classes, normalisation, reserved_bytes: set from the data; height, width or channels
+     * 0: the data's, and the model's own size where images differ
+     */
+    comet_trainer_options trainer;
     const comet_dataset *data;
     comet_augment augment;
     unsigned loader_threads; /* 0: what suits the data */
@@ -65,13 +67,13 @@ typedef struct comet_run_options {
     comet_run_resume resume;
     const char *data_name; /* what checkpoints say of the data, for people: "folder:/home/me/pets"; NULL: nothing */
     /*
-     * Once the folder is this run's alone, before anything in it is changed or anybody is told of the run: a failure, with its line, is
-     * the run's. NULL: none.
+     * Once the folder is this run's alone, before anything in it is changed or anybody is told of the run: a failure,
+     * with its line, is the run's. NULL: none.
      */
     comet_status (*prepare)(void *context, comet_message *message);
     /*
-     * After the last update, in place of the evaluation: a study of the network as it is then, with batches that follow those trained on. With one,
-     * `steps` and `epochs` may both be 0: nothing is trained. NULL: none.
+     * After the last update, in place of the evaluation: a study of the network as it is then, with batches that follow
+     * those trained on. With one, `steps` and `epochs` may both be 0: nothing is trained. NULL: none.
      */
     comet_status (*study)(void *context, comet_trainer *trainer, comet_loader *batches, comet_message *message);
     const volatile sig_atomic_t *stop; /* not 0: write a checkpoint after this update, return; NULL: never */
@@ -93,8 +95,8 @@ typedef struct comet_run_result {
 } comet_run_result;
 
 /*
- * All that the options ask for. A failure ends the run; its message says what to do, and which checkpoint there is to go
- * on from. COMET_ERROR_DIVERGED: values became infinite or NaN; checkpoints and weights that are there hold none.
+ * All that the options ask for. A failure ends the run; its message says what to do, and which checkpoint there is to
+ * go on from. COMET_ERROR_DIVERGED: values became infinite or NaN; checkpoints and weights that are there hold none.
  * *result is what was reached, after a failure too.
  */
 comet_status comet_run(const comet_run_options *options, const comet_allocator *allocator, comet_run_result *result,
@@ -105,21 +107,22 @@ comet_status comet_run_trainer_options(const comet_run_options *options, comet_t
                                        size_t loader_bytes[COMET_SPLITS], comet_message *message);
 
 /*
- * The most that trainer, its backend's library and loaders are planned to hold. While the network is evaluated its loader takes the place of
- * the training's, and nothing is saved for backward. The data set's own bytes are not in it.
+ * The most that trainer, its backend's library and loaders are planned to hold. While the network is evaluated its
+ * loader takes the place of the training's, and nothing is saved for backward. The data set's own bytes are not in it.
  */
 size_t comet_run_planned_peak(const comet_run_result *result);
 
 /*
- * The largest batch up to `most` with which there is a plan within trainer.memory_bytes, data and loaders counted; 0: none. What does not fit
- * may be spilled and computed again.
+ * The largest batch up to `most` with which there is a plan within trainer.memory_bytes, data and loaders counted; 0:
+ * none. What does not fit may be spilled and computed again.
  */
 comet_status comet_run_largest_within(const comet_run_options *options, int most, const comet_allocator *allocator,
                                       int *batch, comet_message *message);
 
 /*
- * The largest batch up to `most` with which trainer, data and loaders fit trainer.memory_bytes, every tensor being held in the form that the
- * options say: nothing else spilled or computed again. COMET_ERROR_CAPACITY: not even one of 1; the message says what that takes.
+ * The largest batch up to `most` with which trainer, data and loaders fit trainer.memory_bytes, every tensor being held
+ * in the form that the options say: nothing else spilled or computed again. COMET_ERROR_CAPACITY: not even one of 1;
+ * the message says what that takes.
  */
 comet_status comet_run_largest_batch(const comet_run_options *options, int most, const comet_allocator *allocator,
                                      int *batch, comet_message *message);

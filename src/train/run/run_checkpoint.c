@@ -87,7 +87,10 @@ comet_status comet_run_save(comet_run_session *s) {
 
 /* ---- beginning ---- */
 
-/* The same images may lie somewhere else today, and others under the same name: names and labels decide, a line says the rest. */
+/*
+ * The same images may lie somewhere else today, and others under the same name: names and labels decide, a line says
+ * the rest.
+ */
 static comet_status set_place(comet_run_session *s, const comet_checkpoint *c, const comet_loader_state *place) {
     const comet_checkpoint_blob *then = comet_checkpoint_find(c, data_blob);
     const char *now = s->options->data_name;
@@ -155,7 +158,10 @@ static comet_status read_weights(comet_run_session *s) {
     return status;
 }
 
-/* Without a checkpoint there are the first values, or given weights. What is there is put aside when nothing else can fail. */
+/*
+ * Without a checkpoint there are the first values, or given weights. What is there is put aside when nothing else can
+ * fail.
+ */
 static comet_status begin_anew(comet_run_session *s, int exists) {
     const comet_run_options *o = s->options;
     comet_status status = o->weights ? read_weights(s) : COMET_OK;

@@ -49,7 +49,10 @@ static comet_status go_on_training(comet_run_session *s) {
     return status == COMET_OK ? comet_loader_set_state(s->train, &s->place, s->message) : status;
 }
 
-/* There is one loader at a time, so that evaluation needs no more memory than training: what was prefetched is made again. */
+/*
+ * There is one loader at a time, so that evaluation needs no more memory than training: what was prefetched is made
+ * again.
+ */
 comet_status comet_run_evaluate(comet_run_session *s) {
     comet_loader *loader = NULL;
     comet_loader_free(s->train);

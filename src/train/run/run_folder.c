@@ -135,7 +135,10 @@ static comet_status rename_file(comet_run_session *s, const char *path, int whol
     return COMET_OK;
 }
 
-/* What is older than the one that is kept goes first; the newest gets its name last, and can be gone on from until then. */
+/*
+ * What is older than the one that is kept goes first; the newest gets its name last, and can be gone on from until
+ * then.
+ */
 comet_status comet_run_put_aside(comet_run_session *s) {
     int whole;
     comet_status status = find_whole(s, &whole);

@@ -81,7 +81,10 @@ void comet_run_identity_destroy(comet_run_identity *id, const comet_run_session 
 
 /* ---- run_folder.c ---- */
 
-/* Makes the folder of checkpoints, if one is wanted, and keeps other runs out of it. Refused where there is nothing to resume from. */
+/*
+ * Makes the folder of checkpoints, if one is wanted, and keeps other runs out of it. Refused where there is nothing to
+ * resume from.
+ */
 comet_status comet_run_open_folder(comet_run_session *s);
 
 /* Lets others in. A folder that was made and has nothing in it goes. */

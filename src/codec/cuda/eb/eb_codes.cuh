@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a thread's values to codes, in every mode of the quantiser, and from the order in which threads read values to the order of
-// the format: lane l of a warp has the columns of lane l of the tile, four codes a word.
+// From a thread's values to codes, in every mode of the quantiser, and from the order in which threads read values to
+// the order of the format: lane l of a warp has the columns of lane l of the tile, four codes a word.
 #ifndef COMET_CODEC_CUDA_EB_CODES_CUH
 #define COMET_CODEC_CUDA_EB_CODES_CUH
 
@@ -109,7 +109,8 @@ __device__ __forceinline__ void codes_nearest(const float (&v)[8][4], float inve
     exchange_codes<REACH>(w, lane, exchange, u);
 }
 
-// Noise of a thread's values for stochastic rounding: made where a lane owns all eight columns, moved through `exchange`.
+// Noise of a thread's values for stochastic rounding: made where a lane owns all eight columns, moved through
+// `exchange`.
 template <int REACH>
 __device__ __forceinline__ void tile_noise(u32 tile, u64 seed, bool wide, u32 lane, u32 *exchange,
                                            float (&noise)[8][4]) {

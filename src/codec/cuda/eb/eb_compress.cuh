@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compressing with eb and zvc: one warp a tile, one block a group of eight tiles, one launch a tensor.
 //
-// A block looks at its tiles, quantises and plans. It then claims space with one atomic addition, hides that addition's latency
-// behind the packing of its bytes in shared memory, and writes them out. What the last block does, eb_records.cuh tells.
+// A block looks at its tiles, quantises and plans. It then claims space with one atomic addition, hides that addition's
+// latency behind the packing of its bytes in shared memory, and writes them out. What the last block does,
+// eb_records.cuh tells.
 //
-// The kernel itself does groups of eight tiles that are as they should be: no padding, every value within reach of 8-bit
-// codes. compress_mixed does any other, from the start; written into the same function, that would cost the common case its
-// registers.
+// The kernel itself does groups of eight tiles that are as they should be: no padding, every value within reach of
+// 8-bit codes. compress_mixed does any other, from the start; written into the same function, that would cost the
+// common case its registers.
 #ifndef COMET_CODEC_CUDA_EB_COMPRESS_CUH
 #define COMET_CODEC_CUDA_EB_COMPRESS_CUH
 
@@ -261,7 +262,8 @@ __device__ __forceinline__ void take_claim(const CompressArgs &args, CompressSha
     shared.is_last = claimed_groups(answer) + 1 == args.groups;
 }
 
-// The warps that do what a group needs once. The last one seldom has bytes to copy, for which its record would have to wait.
+// The warps that do what a group needs once. The last one seldom has bytes to copy, for which its record would have to
+// wait.
 enum { WARP_OF_CLAIM = 0, WARP_OF_TABLE = 1, WARP_OF_RECORD = GROUP_TILES - 1 };
 
 // The end of a group. By all warps.
@@ -339,8 +341,8 @@ __device__ __forceinline__ void write_mixed(const CompressArgs &args, CompressSh
 
 // ---- a group's tiles ----
 
-// Looks on while a tensor is compressed: observe(tile, s, lane, v, real) gets every tile's values, scaled and shifted by a grid;
-// some tiles come twice.
+// Looks on while a tensor is compressed: observe(tile, s, lane, v, real) gets every tile's values, scaled and shifted
+// by a grid; some tiles come twice.
 struct NoObserver {
     __device__ __forceinline__ void operator()(u32, const TileStart &, u32, const float (&)[8][4], u32) const {}
 };
@@ -533,7 +535,8 @@ __device__ __forceinline__ bool compress_whole(const CompressArgs &args, Compres
     return true;
 }
 
-// What decides where the code goes is the same for a whole block, or the compiler would guard every exchange between lanes.
+// What decides where the code goes is the same for a whole block, or the compiler would guard every exchange between
+// lanes.
 template <int REACH, int DTYPE, int QUANT, class Observer>
 __device__ __forceinline__ void compress_group(const CompressArgs &args, CompressShared &shared,
                                                const Observer &observe) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decompressing eb and zvc: one warp a tile at a time, eight warps a block. Decoded values go through an epilogue to the tensor.
+// Decompressing eb and zvc: one warp a tile at a time, eight warps a block. Decoded values go through an epilogue to
+// the tensor.
 #ifndef COMET_CODEC_CUDA_EB_DECOMPRESS_CUH
 #define COMET_CODEC_CUDA_EB_DECOMPRESS_CUH
 
@@ -191,8 +192,9 @@ __device__ __forceinline__ bool open_stream(const DecompressArgs &args, Decompre
     return shared.status == COMET_OK;
 }
 
-// Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS at most).
-// The next tile's bytes, and the row of the table of the one after it, are asked for before a tile is decoded.
+// Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS
+// at most). The next tile's bytes, and the row of the table of the one after it, are asked for before a tile is
+// decoded.
 template <class Decode>
 __device__ __forceinline__ u64 for_tiles(const DecompressArgs &args, DecompressShared &shared, const StreamView &view,
                                          Decode decode) {
@@ -225,7 +227,8 @@ __device__ __forceinline__ u64 for_tiles(const DecompressArgs &args, DecompressS
     return left;
 }
 
-// Any tile, from the start: what restore_common cannot do. A function of its own, so that it costs the others no registers.
+// Any tile, from the start: what restore_common cannot do. A function of its own, so that it costs the others no
+// registers.
 template <int REACH, int DTYPE, int HOW>
 __device__ __noinline__ void restore_rest(const DecompressArgs &args, DecompressShared &shared, u32 tile) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a block of the compressor leaves in the workspace about its group, and what the last block makes of all of them.
 //
-// Every block adds its bytes and a 1 to one counter; the answer tells it where its group goes and whether it was the last to
-// ask. That last one waits until all others have said that their records are written, adds those up in the order of
-// docs/format.md, section 5, and writes header and result. (It waits for blocks that are already running: they asked before.)
+// Every block adds its bytes and a 1 to one counter; the answer tells it where its group goes and whether it was the
+// last to ask. That last one waits until all others have said that their records are written, adds those up in the
+// order of docs/format.md, section 5, and writes header and result. (It waits for blocks that are already running: they
+// asked before.)
 #ifndef COMET_CODEC_CUDA_EB_RECORDS_CUH
 #define COMET_CODEC_CUDA_EB_RECORDS_CUH
 
@@ -62,8 +63,8 @@ __device__ __forceinline__ u32 totals_least(int ordered_value) {
     return ~totals_most(ordered_value);
 }
 
-// A group's record: its sums, as the upper halves of fp64; non-zero | positive << 16; not finite | exact << 16 | wide << 24. At
-// most 8,192 values and 8 tiles.
+// A group's record: its sums, as the upper halves of fp64; non-zero | positive << 16; not
+// finite | exact << 16 | wide << 24. At most 8,192 values and 8 tiles.
 
 // A sum rounded to 21 significant bits, the upper half of an fp64, and back.
 __device__ __forceinline__ u32 upper_half(double sum) {
@@ -108,7 +109,8 @@ __device__ __forceinline__ void record_is_written(Totals *totals) {
 
 // ---- the end of a call ----
 
-// This code runs once a call, while everything else waits, and comes from memory that no cache holds: the shorter, the faster.
+// This code runs once a call, while everything else waits, and comes from memory that no cache holds: the shorter, the
+// faster.
 
 // What all records say together.
 struct Summary {
@@ -242,8 +244,8 @@ __device__ __forceinline__ void await_records(Totals *totals, u64 groups) {
     __syncthreads();
 }
 
-// Whether this block is the last one to come here; everything the others wrote before is visible then. For kernels that do
-// not claim.
+// Whether this block is the last one to come here; everything the others wrote before is visible then. For kernels that
+// do not claim.
 __device__ __forceinline__ bool is_last_block(Totals *totals, u32 *answer) {
     __syncthreads();
     if (threadIdx.x == 0) {

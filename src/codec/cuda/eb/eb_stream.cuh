@@ -13,8 +13,8 @@ struct StreamView {
     u32 status; // comet_status
 };
 
-// Which bits of a header's word must be as expected. With an epilogue the stream's dtype is its own affair; a checksum is
-// only the CPU's to verify.
+// Which bits of a header's word must be as expected. With an epilogue the stream's dtype is its own affair; a checksum
+// is only the CPU's to verify.
 __device__ __forceinline__ u32 header_mask(const DecompressArgs &args, u32 i) {
     if (i == CUDA_HEADER_WORD_BOUND || i == CUDA_HEADER_WORD_BYTES || i == CUDA_HEADER_WORD_BYTES + 1 ||
         (i == CUDA_HEADER_WORD_CHECKSUM && (args.flags & STREAM_CHECKSUM)))
@@ -114,7 +114,8 @@ __device__ __forceinline__ TileBytes find_tile(const u8 *payload, u64 payload_by
     return t;
 }
 
-// Bytes are staged in units of 16, starting with the unit they start in. Whether all of a tile's units lie before the limit:
+// Bytes are staged in units of 16, starting with the unit they start in. Whether all of a tile's units lie before the
+// limit:
 __device__ __forceinline__ bool has_whole_units(const u8 *from, u32 size, const u8 *limit) {
     return (const u8 *)((u64)(from + size + 15) & ~15ull) <= limit;
 }

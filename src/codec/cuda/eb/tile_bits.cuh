@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codes as packed bytes and their bit-planes: the arithmetic of docs/format.md, 'Code tiles', on whole words.
 //
-// A word of codes is four bytes, byte k for row k; biased codes are code + 128, as the magic constant of the quantiser leaves them.
+// A word of codes is four bytes, byte k for row k; biased codes are code + 128, as the magic constant of the quantiser
+// leaves them.
 #ifndef COMET_CODEC_CUDA_TILE_BITS_CUH
 #define COMET_CODEC_CUDA_TILE_BITS_CUH
 
@@ -100,8 +101,8 @@ __device__ __forceinline__ u32 inclusive_sum(u32 v, u32 lane) {
     return v;
 }
 
-// Where a unit of 16 bytes lies in shared memory, so that lanes that read two neighbouring units meet no bank conflict. The
-// units `lane` and lane + 32 of one access lie 32 apart, 2 lane and 2 lane + 1 of the other differ in the last bit.
+// Where a unit of 16 bytes lies in shared memory, so that lanes that read two neighbouring units meet no bank conflict.
+// The units `lane` and lane + 32 of one access lie 32 apart, 2 lane and 2 lane + 1 of the other differ in the last bit.
 __device__ __forceinline__ u32 unit_place(u32 unit) {
     return unit ^ (unit >> 3 & 1);
 }

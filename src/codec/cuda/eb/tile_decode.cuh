@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a code tile, staged in shared memory, back to codes. Nothing of them is trusted: sizes are checked before
-// anything behind them is read.
+// The bytes of a code tile, staged in shared memory, back to codes. Nothing of them is trusted: sizes are checked
+// before anything behind them is read.
 #ifndef COMET_CODEC_CUDA_TILE_DECODE_CUH
 #define COMET_CODEC_CUDA_TILE_DECODE_CUH
 
@@ -57,7 +57,8 @@ __device__ __forceinline__ u32 column_flag(const u8 *stage, u32 flags, u32 colum
     return column < 4 * count ? stage[flags + (column >> 2)] >> 2 * (column & 3) & 3 : (u32)COLUMN_EMPTY;
 }
 
-// Which of its 32 bytes a lane's column stores, and how many; `ballots` moves behind those of all lanes. Data is not touched.
+// Which of its 32 bytes a lane's column stores, and how many; `ballots` moves behind those of all lanes. Data is not
+// touched.
 __device__ __forceinline__ void column_ballot(const u8 *stage, u32 flag, u32 lane, u32 &ballots, u32 &ballot,
                                               u32 &bytes) {
     u32 some = __ballot_sync(ALL_LANES, flag == COLUMN_SOME);

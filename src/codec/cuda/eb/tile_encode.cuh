@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes to the bytes of a code tile, in two steps: plan (how large it is, which columns are stored how) and write. Between
-// them the block learns where its tiles go. The planes wait in shared memory.
+// Codes to the bytes of a code tile, in two steps: plan (how large it is, which columns are stored how) and write.
+// Between them the block learns where its tiles go. The planes wait in shared memory.
 #ifndef COMET_CODEC_CUDA_TILE_ENCODE_CUH
 #define COMET_CODEC_CUDA_TILE_ENCODE_CUH
 
@@ -76,7 +76,8 @@ __device__ __forceinline__ void put_plane(u32 w, u32 slot, u32 lane, u32 *planes
 
 // ---- narrow: plan ----
 
-// Column m's residuals of biased codes u, folded; `previous`: what column 0 is predicted from. The residual of padding is 0.
+// Column m's residuals of biased codes u, folded; `previous`: what column 0 is predicted from. The residual of padding
+// is 0.
 template <int REACH, bool PADDED>
 __device__ __forceinline__ u32 predicted_column(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
                                                 int m, u32 previous) {
@@ -183,7 +184,8 @@ template <int REACH> __device__ __forceinline__ u32 write_front(const TilePlan &
     return next + firsts_bytes(plan.firsts);
 }
 
-// One column's bytes: w's lowest byte if the top bit of `mine` is set, which has as many bits as lanes store one up to this.
+// One column's bytes: w's lowest byte if the top bit of `mine` is set, which has as many bits as lanes store one up to
+// this.
 __device__ __forceinline__ void put_column(u8 *out, u32 mine, u32 before, u32 w) {
     if ((int)mine < 0)
         out[before + __popc(mine)] = (u8)w;

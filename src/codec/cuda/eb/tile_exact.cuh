@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles stored exactly, raw or sparse: docs/format.md, 'Sparse and raw tiles'. Not the common case, so a row of 256 values at a
-// time, through shared memory into the order of the format.
+// Tiles stored exactly, raw or sparse: docs/format.md, 'Sparse and raw tiles'. Not the common case, so a row of 256
+// values at a time, through shared memory into the order of the format.
 #ifndef COMET_CODEC_CUDA_TILE_EXACT_CUH
 #define COMET_CODEC_CUDA_TILE_EXACT_CUH
 
@@ -9,7 +9,8 @@
 enum { KIND_CODES = 0, KIND_SPARSE = 1, KIND_RAW = 2, ENTRY_KIND_SHIFT = 13, ENTRY_SIZE_MASK = 0x1fff };
 enum { BITMAP_BYTES = 128 };
 
-// Which kind is smaller, as an entry of the table. `marked`: patterns that are not 0; `count`: values that are not padding.
+// Which kind is smaller, as an entry of the table. `marked`: patterns that are not 0; `count`: values that are not
+// padding.
 __device__ __forceinline__ u32 exact_entry(u32 marked, u32 count, u32 value_bytes, bool zeros_are_empty) {
     u32 raw = count * value_bytes, sparse = BITMAP_BYTES + marked * value_bytes;
     if (marked == 0 && zeros_are_empty)

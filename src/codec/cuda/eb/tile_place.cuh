@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a tile's values lie: docs/format.md, section 2, as a warp sees it. A thread holds 32 of a tile's values; which ones
-// depends on how the tensor is reached (enum Reach), chosen such that a warp's loads and stores are wide and side by side.
+// Where a tile's values lie: docs/format.md, section 2, as a warp sees it. A thread holds 32 of a tile's values; which
+// ones depends on how the tensor is reached (enum Reach), chosen such that a warp's loads and stores are wide and side
+// by side.
 #ifndef COMET_CODEC_CUDA_TILE_PLACE_CUH
 #define COMET_CODEC_CUDA_TILE_PLACE_CUH
 
@@ -185,8 +186,8 @@ template <int REACH> __device__ __forceinline__ u32 real_bytes(const Geometry &g
 
 // ---- a thread's values ----
 
-// For v[a][e]: the index in the tensor of v[a][0] (or of v[a][e] where they are not side by side), and how many rows a counts.
-// Calls `visit(a, e, index, position)` for every piece of reach_width values.
+// For v[a][e]: the index in the tensor of v[a][0] (or of v[a][e] where they are not side by side), and how many rows a
+// counts. Calls `visit(a, e, index, position)` for every piece of reach_width values.
 template <int REACH, class Visit>
 __device__ __forceinline__ void for_pieces(const Geometry &g, u32 tile, const TileStart &s, u32 lane, Visit visit) {
     if (REACH == REACH_FLAT) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values to codes and back: docs/format.md, section 3. Rounding to nearest has the fast way; the other modes share a general one.
+// Values to codes and back: docs/format.md, section 3. Rounding to nearest has the fast way; the other modes share a
+// general one.
 #ifndef COMET_CODEC_CUDA_TILE_QUANTISE_CUH
 #define COMET_CODEC_CUDA_TILE_QUANTISE_CUH
 
@@ -40,8 +41,8 @@ __device__ __forceinline__ int code_grid(float y, float inverse, const grid_chan
     return y > g.edge ? max(code, g.code) : min(code, g.code - 1);
 }
 
-// Four values of rows 0 to 3, rounded to nearest, as biased bytes. The constants are such that the sum has all four biases and
-// no carry from the magic ones; all are even, so that ties go as without them.
+// Four values of rows 0 to 3, rounded to nearest, as biased bytes. The constants are such that the sum has all four
+// biases and no carry from the magic ones; all are even, so that ties go as without them.
 __device__ __forceinline__ u32 pack_nearest(float x0, float x1, float x2, float x3, float inverse) {
     u32 a = __float_as_uint(__fmaf_rn(x0, inverse, MAGIC + 0x80));
     u32 b = __float_as_uint(__fmaf_rn(x1, inverse, MAGIC + 0x80));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one look at a tile's values finds: their range, which decides how they are coded, and the statistics, summed in the
-// order of docs/format.md, section 5.
+// What one look at a tile's values finds: their range, which decides how they are coded, and the statistics, summed in
+// the order of docs/format.md, section 5.
 #ifndef COMET_CODEC_CUDA_TILE_SURVEY_CUH
 #define COMET_CODEC_CUDA_TILE_SURVEY_CUH
 
@@ -59,9 +59,9 @@ __device__ __forceinline__ double plus(double a, double b) {
     return __dadd_rn(a, b);
 }
 
-// Both sums over a warp at once: the lower half of the lanes gets that of |value|, the upper one that of the squares. Pairs of
-// lanes are added at distance 16, 8, 4, 2, 1, where reach says that they differ. Other work goes well between the steps, each of
-// which has to wait for the one before.
+// Both sums over a warp at once: the lower half of the lanes gets that of |value|, the upper one that of the squares.
+// Pairs of lanes are added at distance 16, 8, 4, 2, 1, where reach says that they differ. Other work goes well between
+// the steps, each of which has to wait for the one before.
 template <int REACH, class Number> struct TileSums {
     Number mine, coming;
 
@@ -161,8 +161,9 @@ template <class Visit> __device__ __forceinline__ void for_pairs(const float (&v
             visit(v[a][e], v[a][e + 1]);
 }
 
-// The range of a tile, from two orders of bit patterns that the machine compares three at a time: as signed integers the
-// greatest is the greatest value (if one is not negative), as unsigned ones it is the least value (if one is negative).
+// The range of a tile, from two orders of bit patterns that the machine compares three at a time: as signed integers
+// the greatest is the greatest value (if one is not negative), as unsigned ones it is the least value (if one is
+// negative).
 struct Range {
     int most; // patterns, not ordered(): see survey_plain
     u32 least;

@@ -110,7 +110,8 @@ __device__ __forceinline__ float norm_y(float u, const NormChannel &n, float flo
 
 // ---- the channels of a tile ----
 
-// Channels whose numbers a thread has at hand: four side by side, or one; where maps come last, that of the piece it is at.
+// Channels whose numbers a thread has at hand: four side by side, or one; where maps come last, that of the piece it is
+// at.
 template <int REACH> constexpr int NORM_SETS = REACH == REACH_LAST4 ? 4 : 1;
 
 // Units of a thread's values where maps come last: columns of the four rows of a band, as wide as a piece. If maps have

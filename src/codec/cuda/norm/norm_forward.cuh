@@ -7,8 +7,8 @@
 #include "codec/cuda/eb/eb_compress.cuh"
 #include "codec/cuda/norm/norm_args.cuh"
 
-// The observer of compress_group: writes y of the tiles that compress_any does, value by value. Those of common groups it
-// takes over altogether: see compress_common below.
+// The observer of compress_group: writes y of the tiles that compress_any does, value by value. Those of common groups
+// it takes over altogether: see compress_common below.
 template <int REACH, int DTYPE> struct NormForward {
     const NormForwardArgs &args;
 
@@ -161,8 +161,8 @@ __device__ __forceinline__ void norm_codes(const NormForwardArgs &args, NormSets
     });
 }
 
-// compress_group calls this in place of its own compress_common: the better match for the observer. ENTRY_LEFT: the tile
-// has many channels, values that are not finite or no narrow codes, and is done by compress_any, y included.
+// compress_group calls this in place of its own compress_common: the better match for the observer. ENTRY_LEFT: the
+// tile has many channels, values that are not finite or no narrow codes, and is done by compress_any, y included.
 template <int REACH, int DTYPE, int QUANT>
 __device__ __forceinline__ void compress_common(const CompressArgs &codec, CompressShared &shared, u32 tile, u32 lane,
                                                 u32 warp, TilePlan &plan, const NormForward<REACH, DTYPE> &norm) {

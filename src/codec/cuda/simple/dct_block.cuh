@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// dct: the transforms of codec/simple/dct_block.h, one row or column of a block a thread, and the work of a CUDA block on a
-// chunk of 128 blocks. In a sweep 256 threads do 32 blocks: first (compressing; last when decompressing) a thread has a
-// column of the tensor's values, then a row of coefficients of one vertical frequency.
+// dct: the transforms of codec/simple/dct_block.h, one row or column of a block a thread, and the work of a CUDA block
+// on a chunk of 128 blocks. In a sweep 256 threads do 32 blocks: first (compressing; last when decompressing) a thread
+// has a column of the tensor's values, then a row of coefficients of one vertical frequency.
 #ifndef COMET_CODEC_CUDA_DCT_BLOCK_CUH
 #define COMET_CODEC_CUDA_DCT_BLOCK_CUH
 

@@ -10,7 +10,10 @@
 
 enum { REGISTERS = 16, ROW_REGISTERS = 4 };
 
-/* Collects in *over where a difference or a sum of bytes leaves a byte: there the saturated result is not the plain one. */
+/*
+ * Collects in *over where a difference or a sum of bytes leaves a byte: there the saturated result is not the plain
+ * one.
+ */
 static inline void note_overflow(__m512i *over, __m512i plain, __m512i saturated) {
     *over = _mm512_ternarylogic_epi64(*over, plain, saturated, 0xf6); /* or of the exclusive or */
 }
@@ -34,8 +37,8 @@ static inline __m512i minus_left(__m512i before, __m512i q, int chained, __m512i
 }
 
 /*
- * Register i of the predicted residuals, folded, as long as no difference leaves a byte. One that does in the last row has
- * no row to carry into.
+ * Register i of the predicted residuals, folded, as long as no difference leaves a byte. One that does in the last row
+ * has no row to carry into.
  */
 static inline __m512i predicted_register(const int8_t *codes, int i, int chained, __m512i *over) {
     __m512i q = _mm512_load_si512(codes + 64 * i);
@@ -186,8 +189,8 @@ static inline uint8_t *write_columns(const column_set *set, uint8_t (*planes)[PL
 }
 
 /*
- * Planes and ballots of the folded residuals; returns 0 if they are predicted and carry, and so are others. Ballots are put
- * together in registers: to store halves and load all stalls.
+ * Planes and ballots of the folded residuals; returns 0 if they are predicted and carry, and so are others. Ballots are
+ * put together in registers: to store halves and load all stalls.
  */
 static inline int planes_of_codes(const int8_t *codes, int chained, int predicted, uint8_t (*planes)[PLANE_BYTES],
                                   __m512i ballots[2]) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Columns packed and unpacked, bytes to planes of bits and back: what tile_generic.h builds on. A part of tile_avx512.c. */
+/*
+ * Columns packed and unpacked, bytes to planes of bits and back: what tile_generic.h builds on. A part of
+ * tile_avx512.c.
+ */
 #ifndef COMET_CODEC_CPU_AVX512_PLANES_H
 #define COMET_CODEC_CPU_AVX512_PLANES_H
 

@@ -89,9 +89,9 @@ static inline void unpredict_row(const __m512i *d, int chained, __m512i *q) {
 }
 
 /*
- * Codes from residuals, with the firsts in their places. Returns 0 if a sum leaves a byte, and so carries: the codes are
- * others then. (In row 0 a sum does if the code less the residual does: that spares the code to the left. The last row has
- * no row to carry into.)
+ * Codes from residuals, with the firsts in their places. Returns 0 if a sum leaves a byte, and so carries: the codes
+ * are others then. (In row 0 a sum does if the code less the residual does: that spares the code to the left. The last
+ * row has no row to carry into.)
  */
 static inline int unpredict_registers(const __m512i *d, int chained, int8_t *codes) {
     __m512i q[ROW_REGISTERS], over = _mm512_setzero_si512();

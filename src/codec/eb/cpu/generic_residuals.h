@@ -143,9 +143,9 @@ static void codes_of_residuals_wide(const uint16_t *f, const int16_t *firsts, in
 /*
  * ---- residuals of narrow codes ----
  *
- * The four bytes of a column are the digits of a number, row 0's the lowest, each with 128 added: U of docs/format.md for
- * codes, E for residuals. A difference that leaves a byte carries into the next row's. Where none does, bytes can be
- * subtracted and added on their own, which is what the fast paths of the instruction sets do.
+ * The four bytes of a column are the digits of a number, row 0's the lowest, each with 128 added: U of docs/format.md
+ * for codes, E for residuals. A difference that leaves a byte carries into the next row's. Where none does, bytes can
+ * be subtracted and added on their own, which is what the fast paths of the instruction sets do.
  */
 #define COLUMN_BIAS 0x80808080u
 

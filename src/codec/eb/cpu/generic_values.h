@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A tile's values: in and out of the tensor, from and to fp32, through a grid, and their statistics. A part of tile_generic.h. */
+/*
+ * A tile's values: in and out of the tensor, from and to fp32, through a grid, and their statistics. A part of
+ * tile_generic.h.
+ */
 #ifndef COMET_CODEC_CPU_GENERIC_VALUES_H
 #define COMET_CODEC_CPU_GENERIC_VALUES_H
 
@@ -84,8 +87,8 @@ static void of_f32(comet_dtype dtype, const float *values, int count, void *patt
 /* ---- grids ---- */
 
 /*
- * What of a table of channels a tile looks at: by lane, so that it stays in registers (`lanes` has room for it), else the table. The numbers
- * are of 4 bytes; NULL stays NULL.
+ * What of a table of channels a tile looks at: by lane, so that it stays in registers (`lanes` has room for it), else
+ * the table. The numbers are of 4 bytes; NULL stays NULL.
  */
 static inline const void *table_of(const tile_channels *channels, const void *table, void *lanes) {
     enum { NUMBER = 4 };
@@ -96,7 +99,9 @@ static inline const void *table_of(const tile_channels *channels, const void *ta
     return lanes;
 }
 
-/* Runs `body` over a tile's channels: for each value at place i, its channel's number being at c of what table_of gave. */
+/*
+ * Runs `body` over a tile's channels: for each value at place i, its channel's number being at c of what table_of gave.
+ */
 #define FOR_CHANNELS(channels, body)                                                                                   \
     if ((channels)->by_lane) {                                                                                         \
         for (int row_ = 0; row_ < TILE_VALUES; row_ += TILE_LANES)                                                     \
@@ -120,7 +125,10 @@ static inline const void *table_of(const tile_channels *channels, const void *ta
         }                                                                                                              \
     }
 
-/* A NaN keeps its payload; one that the arithmetic makes (0 * Inf) has its sign from the machine, so it gets a fixed one. */
+/*
+ * A NaN keeps its payload; one that the arithmetic makes (0 * Inf) has its sign from the machine, so it gets a fixed
+ * one.
+ */
 static inline float scaled(float by, float x, float shift) {
     float y = fmaf(by, x, shift);
     int x_is_number = (comet_bits_of(x) & 0x7fffffffu) <= 0x7f800000u;
@@ -159,7 +167,9 @@ static inline int survey_is_plain(uint32_t magnitude) {
     return magnitude == 0 || (magnitude >= SURVEY_LEAST && magnitude <= SURVEY_MOST);
 }
 
-/* The sums' fixed order: 128 places of eight values each, quads of places, pairs of quads at distance 16, 8, 4, 2, 1. */
+/*
+ * The sums' fixed order: 128 places of eight values each, quads of places, pairs of quads at distance 16, 8, 4, 2, 1.
+ */
 enum { SURVEY_PLACES = 128, SURVEY_QUADS = SURVEY_PLACES / 4, SURVEY_RUN_TERMS = 8, SURVEY_RUN_STEP = 32 };
 
 /* Sums of `terms` values, `step` apart. */
@@ -182,8 +192,8 @@ static inline void survey_place_f64(const float *v, int step, int terms, double 
 }
 
 /*
- * For SURVEY_RUN, place 32 l + 8 k + m has row k, column m and lanes l, l + 4, ..., l + 28. In the tree, the distance is the
- * outer loop: with the elements outside, clang 14 has miscompiled such a tree for AVX-512 at -O2.
+ * For SURVEY_RUN, place 32 l + 8 k + m has row k, column m and lanes l, l + 4, ..., l + 28. In the tree, the distance
+ * is the outer loop: with the elements outside, clang 14 has miscompiled such a tree for AVX-512 at -O2.
  */
 #define DEFINE_SURVEY_SUMS(name, type, place_sums)                                                                     \
     static double name##_tree(const type *places) {                                                                    \

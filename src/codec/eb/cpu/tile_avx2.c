@@ -368,7 +368,10 @@ static inline __m256i fold(__m256i d) {
     return _mm256_xor_si256(d, _mm256_and_si256(negative, _mm256_set1_epi8(0x7f)));
 }
 
-/* Collects in *over where a difference or a sum of bytes leaves a byte: there the saturated result is not the plain one. */
+/*
+ * Collects in *over where a difference or a sum of bytes leaves a byte: there the saturated result is not the plain
+ * one.
+ */
 static inline void note_overflow(__m256i *over, __m256i plain, __m256i saturated) {
     *over = _mm256_or_si256(*over, _mm256_xor_si256(plain, saturated));
 }
@@ -377,7 +380,9 @@ static inline int has_overflow(__m256i over) {
     return !_mm256_testz_si256(over, over);
 }
 
-/* For _mm256_shuffle_epi8: byte `first` of every lane to byte `to` of its eight, byte `second` to byte to + 4, else 0. */
+/*
+ * For _mm256_shuffle_epi8: byte `first` of every lane to byte `to` of its eight, byte `second` to byte to + 4, else 0.
+ */
 static inline __m256i two_of_lane(int first, int second, int to) {
     uint64_t places = (uint64_t)first << 8 * to | (uint64_t)second << 8 * (to + 4);
     uint64_t next_lane = places + (0x0000000800000008u << 8 * to);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tile with AVX-512 (VBMI, VBMI2, BITALG, VPOPCNTDQ, GFNI). What is not here is tile_generic.h compiled for AVX-512.
+ * The tile with AVX-512 (VBMI, VBMI2, BITALG, VPOPCNTDQ, GFNI). What is not here is tile_generic.h compiled for
+ * AVX-512.
  *
- * Folding a residual is linear over GF(2), and turning eight bytes into eight bytes of bit-planes is the transpose of an
- * 8 x 8 bit matrix: both are one GFNI instruction. Columns are packed with vpcompressb into a register and stored whole
- * (compressing to memory is microcoded on some processors).
+ * Folding a residual is linear over GF(2), and turning eight bytes into eight bytes of bit-planes is the transpose of
+ * an 8 x 8 bit matrix: both are one GFNI instruction. Columns are packed with vpcompressb into a register and stored
+ * whole (compressing to memory is microcoded on some processors).
  */
 #define HAVE_CONVERT
 #define HAVE_SURVEY

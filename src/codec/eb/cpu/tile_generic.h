@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The work on one tile in portable C, to be included by one file for each instruction set. That file may define any of the
- * HAVE_ macros of the parts before including this and give its own version of the function; what it leaves is compiled from here
- * with its compiler flags. Everything is static. docs/format.md says what is computed.
+ * The work on one tile in portable C, to be included by one file for each instruction set. That file may define any of
+ * the HAVE_ macros of the parts before including this and give its own version of the function; what it leaves is
+ * compiled from here with its compiler flags. Everything is static. docs/format.md says what is computed.
  */
 #ifndef COMET_CODEC_CPU_TILE_GENERIC_H
 #define COMET_CODEC_CPU_TILE_GENERIC_H
