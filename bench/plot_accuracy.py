@@ -31,7 +31,8 @@ def read(paths):
 def differences(runs):
     """By variant: stored MiB, and points against `none` of the same seed."""
     none = runs["none"]
-    return {name: (statistics.mean(stored for stored, _ in seeds.values()), [a - none[s][1] for s, (_, a) in seeds.items() if s in none])
+    return {name: (statistics.mean(stored for stored, _ in seeds.values()),
+                   [a - none[s][1] for s, (_, a) in seeds.items() if s in none])
             for name, seeds in runs.items()}
 
 
@@ -61,7 +62,8 @@ def main():
         sys.exit(__doc__)
     variants = differences(read(sys.argv[1:]))
     svg = Svg(WIDTH, HEIGHT)
-    svg.text(16, 24, "CIFAR-10, resnet8, 5 epochs: points of accuracy against the same seed uncompressed", weight="bold", size=14)
+    svg.text(16, 24, "CIFAR-10, resnet8, 5 epochs: points of accuracy against the same seed uncompressed",
+             weight="bold", size=14)
     svg.text(16, 42, "filled: means; hollow: seeds", size=12)
     x, y, *ends = axes(variants)
     draw_frame(svg, x, y, *ends)

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a training step takes in PyTorch on the CPU, beside `comet compare`: time, what is saved for backward, resident peak.
+"""What a training step takes in PyTorch on the CPU, beside `comet compare`: time, what is saved for backward, resident
+peak.
 
 usage: pytorch_step.py MODEL IMAGE BATCH STEPS [THREADS]     MODEL: of torchvision, resnet8 or resnet18-cifar
 
-Prints one JSON object: the version of PyTorch, median ms of a step for contiguous and for channels_last memory, bytes that autograd saves (each
-storage once, parameters left out) and the resident high-water mark beyond what was there before the network, as it is and less weights, gradients
-and momentum. The mark is taken as `comet` takes its own (cmd/common/measure.h): everything is imported and has run once before, the mark is set back
-then, and pages of files (code of libraries that is run for the first time) do not count. Each layout is measured in a process of its own.
+Prints one JSON object: the version of PyTorch, median ms of a step for contiguous and for channels_last memory, bytes
+that autograd saves (each storage once, parameters left out) and the resident high-water mark beyond what was there
+before the network, as it is and less weights, gradients and momentum. The mark is taken as `comet` takes its own
+(cmd/common/measure.h): everything is imported and has run once before, the mark is set back then, and pages of files
+(code of libraries that is run for the first time) do not count. Each layout is measured in a process of its own.
 """
 import json
 import statistics
@@ -52,13 +54,15 @@ def resident(key):
 
 
 def begin():
-    """Sets the high-water mark back. What the libraries need of their own is there by then: a small network has been trained."""
+    """Sets the high-water mark back. What the libraries need of their own is there by then: a small network has been
+    trained."""
     import gc
 
     import torch
     import torchvision  # noqa: F401 (make() would import it later)
 
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 2))
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(),
+                              torch.nn.Linear(8 * 36, 2))
     torch.nn.functional.cross_entropy(net(torch.randn(2, 3, 8, 8)), torch.tensor([0, 1])).backward()
     torch.optim.SGD(net.parameters(), 1e-3, momentum=0.9).step()
     del net
@@ -103,7 +107,8 @@ def measure(name, image, batch, steps, threads, layout):
         ms.append(1e3 * (time.perf_counter() - start))
     static = 3 * sum(p.numel() * 4 for p in net.parameters()) + sum(b.numel() * b.element_size() for b in net.buffers())
     peak = peak_since(mark)
-    return {"torch": torch.__version__, "ms_per_step": statistics.median(ms[min(2, steps - 1):]), "saved_bytes": sum(saved.values()),
+    return {"torch": torch.__version__, "ms_per_step": statistics.median(ms[min(2, steps - 1):]),
+            "saved_bytes": sum(saved.values()),
             "static_bytes": static, "measured_peak_bytes": peak, "peak_minus_static_bytes": peak - static}
 
 
@@ -115,7 +120,8 @@ def main():
         return
     answer = {"model": name, "image": image, "batch": batch, "threads": threads}
     for layout in ("contiguous_format", "channels_last"):
-        run = subprocess.run([sys.executable, __file__, *sys.argv[1:5], str(threads), layout], check=True, stdout=subprocess.PIPE)
+        run = subprocess.run([sys.executable, __file__, *sys.argv[1:5], str(threads), layout], check=True,
+                             stdout=subprocess.PIPE)
         answer[layout] = json.loads(run.stdout)
     print(json.dumps(answer, indent=1))
 

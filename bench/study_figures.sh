@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The measurements behind bench/results/control.md, part by part, as JSON files in a folder. Takes hours in all on two cores.
+# The measurements behind bench/results/control.md, part by part, as JSON files in a folder. Takes hours on two cores.
 #
 # usage: bench/study_figures.sh COMET OUT DOGS CIFAR WEIGHTS [PART...]
 #   COMET    the command        DOGS     a folder of images with train/ and test/ (figures: 28 breeds of Stanford Dogs)
 #   OUT      where results go   CIFAR    the folder of CIFAR-10's binary files
-#   WEIGHTS  a folder with MODEL.safetensors of resnet18, resnet50, vgg16, alexnet and efficientnet_b0 trained on DOGS (bench/pretrain.py)
+#   WEIGHTS  a folder with MODEL.safetensors of resnet18, resnet50, vgg16, alexnet and efficientnet_b0 trained on DOGS
+#            (bench/pretrain.py)
 #   PART     early, late, calibration, accuracy, others, cost; all of them if none is named
 set -euo pipefail
-[ $# -ge 5 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 5 ] || { sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 comet=$1 out=$2 dogs=folder:$3 cifar=cifar10:$4 weights=$5
 shift 5
 [ $# -gt 0 ] || set -- early late calibration accuracy others cost
@@ -18,7 +19,8 @@ mkdir -p "$out"
 assess() { # MODEL IMAGE BATCH WHEN [OPTION...]
     local model=$1 image=$2 batch=$3 when=$4
     shift 4
-    "$comet" assess --model "$model" --data "$dogs" --image "$image" --batch "$batch" --steps 40 --control comet:warmup=8:every=8 \
+    "$comet" assess --model "$model" --data "$dogs" --image "$image" --batch "$batch" --steps 40 \
+        --control comet:warmup=8:every=8 \
         --error-rel 0.1,0.3,control --json --quiet "$@" >"$out/assess-$model-$when.json"
 }
 
@@ -39,7 +41,8 @@ late() {
 }
 
 compare() { # NAME VARIANTS SEEDS; one thread each, so that two can run side by side
-    "$comet" compare --model resnet8 --data "$cifar" --epochs 5 --eval-every 0 --threads 1 --variants "$2" --seeds "$3" --state "$out/$1.runs" --json \
+    "$comet" compare --model resnet8 --data "$cifar" --epochs 5 --eval-every 0 --threads 1 \
+        --variants "$2" --seeds "$3" --state "$out/$1.runs" --json \
         --report "$out/$1.html" --quiet >"$out/$1.json"
 }
 
@@ -49,10 +52,13 @@ others() { compare cifar-others acgc,budget,comet:paper,dct,group:4,group:2,pool
 
 # What collecting takes: steps on which it is done (every 20th) beside the others. On a machine with nothing else to do.
 cost() {
-    "$comet" train --model resnet8 --data "$cifar" --steps 400 --eval-every 0 --eval-images 128 --checkpoint none --json-log "$out/cost-resnet8.jsonl" --quiet
-    "$comet" train --model resnet18-cifar --data "$cifar" --batch 64 --steps 62 --eval-every 0 --eval-images 64 --checkpoint none \
+    "$comet" train --model resnet8 --data "$cifar" --steps 400 --eval-every 0 --eval-images 128 \
+        --checkpoint none --json-log "$out/cost-resnet8.jsonl" --quiet
+    "$comet" train --model resnet18-cifar --data "$cifar" --batch 64 --steps 62 --eval-every 0 --eval-images 64 \
+        --checkpoint none \
         --json-log "$out/cost-resnet18-cifar.jsonl" --quiet
-    "$comet" train --model resnet50 --data "$dogs" --image 224 --batch 8 --steps 42 --eval-every 0 --eval-images 8 --checkpoint none \
+    "$comet" train --model resnet50 --data "$dogs" --image 224 --batch 8 --steps 42 --eval-every 0 --eval-images 8 \
+        --checkpoint none \
         --json-log "$out/cost-resnet50.jsonl" --quiet
 }
 

@@ -47,7 +47,8 @@ def predictions():
                     rows.append((name[len("assess-"):], bound, f"{min(rms):.2g}-{max(rms):.2g}", use, len(ratios),
                                  f"{statistics.median(ratios):.2f}", f"{part(ratios, 0.1):.2f}-{part(ratios, 0.9):.2f}",
                                  f"{statistics.median(joint):.2f}"))
-    table("Predicted over measured sigma", ("network", "bound", "in rms", "use", "tensors", "median", "10-90 %", "joint, median"), rows)
+    table("Predicted over measured sigma",
+          ("network", "bound", "in rms", "use", "tensors", "median", "10-90 %", "joint, median"), rows)
 
 
 def end_loss(run):
@@ -63,15 +64,19 @@ def accuracies():
     none = runs.get("none", {})
     raw = statistics.mean(v["saved_stored_bytes"] for v in none.values()) if none else math.nan
     rows = []
-    for name, seeds in sorted(runs.items(), key=lambda item: -statistics.mean(v["saved_stored_bytes"] for v in item[1].values())):
+    for name, seeds in sorted(runs.items(),
+                              key=lambda item: -statistics.mean(v["saved_stored_bytes"] for v in item[1].values())):
         mean = lambda of: statistics.mean(of(v) for v in seeds.values())
-        against = lambda of, digits: interval([of(v) - of(none[s]) for s, v in seeds.items() if s in none and name != "none"], digits)
+        pairs = [(v, none[s]) for s, v in seeds.items() if s in none and name != "none"]
+        against = lambda of, digits: interval([of(v) - of(n) for v, n in pairs], digits)
         stored = mean(lambda v: v["saved_stored_bytes"])
         ceiling = [v["at_ceiling"] for v in seeds.values() if v.get("at_ceiling") is not None]
-        rows.append((name, len(seeds), f"{mean(lambda v: v['accuracy']):.2f}", against(lambda v: v["accuracy"], 2), f"{mean(end_loss):.3f}",
+        rows.append((name, len(seeds), f"{mean(lambda v: v['accuracy']):.2f}", against(lambda v: v["accuracy"], 2),
+                     f"{mean(end_loss):.3f}",
                      against(end_loss, 3), f"{stored / MIB:.2f}", f"{raw / stored:.1f}",
                      f"{100 * statistics.mean(ceiling):.0f} %" if ceiling else ""))
-    table("CIFAR-10, resnet8, 5 epochs", ("variant", "seeds", "accuracy %", "points against `none` (95 %)", "training loss, last epoch",
+    table("CIFAR-10, resnet8, 5 epochs",
+          ("variant", "seeds", "accuracy %", "points against `none` (95 %)", "training loss, last epoch",
                                           "against `none`", "stored MiB a step", "times fewer", "at the ceiling"), rows)
 
 
@@ -82,8 +87,10 @@ def costs():
             steps = [e for e in (json.loads(line) for line in file) if e["event"] == "step" and e["step"] > 1]
         collecting = statistics.median(e["ms"] for e in steps if e["step"] % EVERY == 1)
         others = statistics.median(e["ms"] for e in steps if e["step"] % EVERY != 1)
-        rows.append((os.path.basename(path)[5:-6], f"{others:.1f}", f"{collecting:.1f}", f"{100 * (collecting - others) / others / EVERY:.2f} %"))
-    table("What collecting takes", ("network", "ms of a step", "of one that collects", "of all, in parts of a step"), rows)
+        rows.append((os.path.basename(path)[5:-6], f"{others:.1f}", f"{collecting:.1f}",
+                     f"{100 * (collecting - others) / others / EVERY:.2f} %"))
+    table("What collecting takes", ("network", "ms of a step", "of one that collects", "of all, in parts of a step"),
+          rows)
 
 
 predictions()

@@ -44,27 +44,33 @@ def saved():
                 part = steps[first:last]
                 stored = statistics.mean(e["saved_stored_bytes"] for e in part) / batch
                 loss = statistics.mean(e["loss"] for e in part)
-                rows.append((weights, codec, f"{first + 1}-{last}", f"{loss:.2f}", f"{theirs / MIB:.1f}", f"{stored / MIB:.2f}",
+                rows.append((weights, codec, f"{first + 1}-{last}", f"{loss:.2f}", f"{theirs / MIB:.1f}",
+                             f"{stored / MIB:.2f}",
                              f"{theirs / stored:.1f}", "" if ceiling is None else f"{100 * ceiling:.0f} %"))
-    table("Saved for backward, MiB a sample, 224 px", ("weights", "variant", "steps", "loss", "PyTorch", "stored", "times fewer", "at the ceiling"), rows)
+    table("Saved for backward, MiB a sample, 224 px",
+          ("weights", "variant", "steps", "loss", "PyTorch", "stored", "times fewer", "at the ceiling"), rows)
 
 
 def peaks():
     for model in ("resnet18", "resnet50"):
-        ours, default, torch, rows = load(f"peak-{model}.json"), load(f"peak-{model}-default.json"), load(f"peak-{model}-pytorch.json"), []
+        ours, default, torch = (load(f"peak-{model}{kind}.json") for kind in ("", "-default", "-pytorch"))
+        rows = []
         if not ours:
             continue
         none = ours["variants"][0]
         above = lambda v, key: v[key] - v["static_bytes"]
         for v in ours["variants"][:1] + (default["variants"] if default else []) + ours["variants"][1:]:
-            rows.append((v["name"], mib(v["saved_stored_bytes"]), mib(above(v, "planned_peak_bytes")), mib(above(v, "measured_peak_bytes")),
+            rows.append((v["name"], mib(v["saved_stored_bytes"]), mib(above(v, "planned_peak_bytes")),
+                         mib(above(v, "measured_peak_bytes")),
                          f"{above(none, 'measured_peak_bytes') / above(v, 'measured_peak_bytes'):.2f}",
                          "" if v["at_ceiling"] is None else f"{100 * v['at_ceiling']:.0f} %"))
         for layout in ("contiguous_format", "channels_last") if torch else ():
             t = torch[layout]
-            rows.append((f"PyTorch {t['torch']}, {layout}", mib(t["saved_bytes"]), "", mib(t["peak_minus_static_bytes"]),
+            rows.append((f"PyTorch {t['torch']}, {layout}", mib(t["saved_bytes"]), "",
+                         mib(t["peak_minus_static_bytes"]),
                          f"{above(none, 'measured_peak_bytes') / t['peak_minus_static_bytes']:.2f}", ""))
-        table(f"{model}, 224 px, batch 16: MiB, peaks less weights, gradients and momentum", ("", "saved", "planned", "measured", "`none` / this", "at the ceiling"), rows)
+        table(f"{model}, 224 px, batch 16: MiB, peaks less weights, gradients and momentum",
+              ("", "saved", "planned", "measured", "`none` / this", "at the ceiling"), rows)
     rows = []
     codecs = ("none", "eb", "eb:0.3", "pool:2", "recompute")
     for model in ("resnet18", "resnet50"):
@@ -82,9 +88,13 @@ def models():
         for v in run["variants"] if run else ():
             loss = v["loss"]
             eighth = max(1, len(loss) // 8)
-            rows.append((run["model"], v["name"], round(v["loss_step"][-1]), f"{statistics.mean(loss[:eighth]):.2f}", f"{statistics.mean(loss[-eighth:]):.2f}",
-                         mib(v["saved_stored_bytes"]), mib(v["measured_peak_bytes"] - v["static_bytes"]), f"{v['ms_per_step']:.0f}"))
-    table("On photographs, 64 px, batch 32: means over the first and last eighth", ("model", "variant", "steps", "first loss", "last loss", "saved MiB", "peak less static MiB", "ms a step"), rows)
+            rows.append((run["model"], v["name"], round(v["loss_step"][-1]), f"{statistics.mean(loss[:eighth]):.2f}",
+                         f"{statistics.mean(loss[-eighth:]):.2f}",
+                         mib(v["saved_stored_bytes"]), mib(v["measured_peak_bytes"] - v["static_bytes"]),
+                         f"{v['ms_per_step']:.0f}"))
+    table("On photographs, 64 px, batch 32: means over the first and last eighth",
+          ("model", "variant", "steps", "first loss", "last loss", "saved MiB", "peak less static MiB", "ms a step"),
+          rows)
 
 
 def accuracy():
@@ -101,7 +111,8 @@ def accuracy():
                      mib(statistics.mean(v["saved_stored_bytes"] for v in mine)),
                      f"{none[1]['saved_stored_bytes'] / statistics.mean(v['saved_stored_bytes'] for v in mine):.1f}",
                      mib(statistics.mean(v["measured_peak_bytes"] for v in mine))))
-    table("CIFAR-10, resnet8, 5 epochs", ("variant", "seeds", "accuracy %", "points against `none` (95 %)", "saved MiB a step", "times fewer", "measured peak MiB"), rows)
+    table("CIFAR-10, resnet8, 5 epochs", ("variant", "seeds", "accuracy %", "points against `none` (95 %)",
+                                          "saved MiB a step", "times fewer", "measured peak MiB"), rows)
 
 
 def speed():
@@ -114,9 +125,11 @@ def speed():
             ms = {v["name"]: v["ms_per_step"] for v in ours["variants"]}
             layouts = [torch[k]["ms_per_step"] for k in ("contiguous_format", "channels_last")]
             rows.append((model, ours["variants"][0]["batch"], *(f"{ms[name]:.0f}" for name in ("none", "eb", "eb:0.3")),
-                         f"{layouts[0]:.0f} / {layouts[1]:.0f}", f"{ms['none'] / min(layouts):.2f}", f"{ms['eb'] / min(layouts):.2f}",
+                         f"{layouts[0]:.0f} / {layouts[1]:.0f}", f"{ms['none'] / min(layouts):.2f}",
+                         f"{ms['eb'] / min(layouts):.2f}",
                          f"{ms['eb'] / ms['none']:.2f}", torch["channels_last"]["torch"]))
-    table("ms a step, in turns", ("model", "batch", "none", "eb", "eb:0.3", "PyTorch, contiguous / channels_last", "none / PyTorch", "eb / PyTorch",
+    table("ms a step, in turns", ("model", "batch", "none", "eb", "eb:0.3", "PyTorch, contiguous / channels_last",
+                                  "none / PyTorch", "eb / PyTorch",
                                   "eb / none", "version"), rows)
 
 

@@ -45,7 +45,8 @@ set(comet_c_warnings
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
   list(APPEND comet_c_warnings -Wdouble-promotion) # clang means NAN and INFINITY too
 endif()
-# C++ is kernels: they include C headers with initializers that name some members, and have pragmas for another compiler.
+# C++ is kernels: they include C headers with initializers that name some members, and have pragmas for another
+# compiler.
 set(comet_cxx_warnings -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas)
 if(COMET_WERROR)
   list(APPEND comet_c_warnings -Werror)
@@ -64,14 +65,16 @@ if(COMET_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "COMET_FUZZ needs clang (libFuzzer). On Debian: apt-get install clang")
   endif()
-  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>) # the fuzz programs themselves link with -fsanitize=fuzzer
+  # the fuzz programs themselves link with -fsanitize=fuzzer
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
 endif()
 if(COMET_COVERAGE)
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:--coverage;-fprofile-update=atomic>")
   add_link_options(--coverage)
 endif()
 
-# Instruction sets beyond the baseline are chosen when the program runs: only files named for one are built with its flags.
+# Instruction sets beyond the baseline are chosen when the program runs: only files named for one are built with its
+# flags.
 set(COMET_AVX2_FLAGS -mavx2 -mfma -mbmi -mbmi2 -mpopcnt)
 set(COMET_AVX512_FLAGS ${COMET_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vbmi2
   -mavx512bitalg -mavx512vpopcntdq -mgfni -mprefer-vector-width=512)

@@ -19,7 +19,8 @@ if(JPEG_FOUND AND COMET_JCONFIG_INCLUDE_DIR)
 endif()
 if(NOT COMET_HAVE_LIBJPEG_TURBO)
   unset(COMET_HAVE_LIBJPEG_TURBO CACHE) # it is looked for again next time
-  message(FATAL_ERROR "libjpeg-turbo 1.5 or later not found (JPEG images). On Debian: apt-get install libjpeg62-turbo-dev")
+  message(FATAL_ERROR
+    "libjpeg-turbo 1.5 or later not found (JPEG images). On Debian: apt-get install libjpeg62-turbo-dev")
 endif()
 
 find_package(PNG 1.6.0)

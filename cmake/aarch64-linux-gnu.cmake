@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# 64-bit Arm with Debian's cross compilers (gcc- and g++-aarch64-linux-gnu); programs run under qemu-user.
-# zlib, cmocka, DLPack, libjpeg-turbo and libpng for Arm come from build/aarch64-dependencies (scripts/aarch64_dependencies.sh).
+# 64-bit Arm with Debian's cross compilers (gcc- and g++-aarch64-linux-gnu); programs run under qemu-user. zlib, cmocka,
+# DLPack, libjpeg-turbo and libpng for Arm come from build/aarch64-dependencies (scripts/aarch64_dependencies.sh).
 
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Puts zlib, cmocka, DLPack, libjpeg-turbo, libpng and oneDNN for 64-bit Arm into a folder, for the aarch64 preset. The packages
-# are downloaded from the Debian mirrors this machine already uses, checked by apt as always, and unpacked, not
+# Puts zlib, cmocka, DLPack, libjpeg-turbo, libpng and oneDNN for 64-bit Arm into a folder, for the aarch64 preset. The
+# packages are downloaded from the Debian mirrors this machine already uses, checked by apt as always, and unpacked, not
 # installed: the system is not changed and root is not needed.
 # usage: scripts/aarch64_dependencies.sh FOLDER
 set -euo pipefail
 
 target=$(realpath -m "$1")
-packages=(zlib1g zlib1g-dev libcmocka0 libcmocka-dev libdlpack-dev libjpeg62-turbo libjpeg62-turbo-dev libpng16-16 libpng-dev
+packages=(zlib1g zlib1g-dev libcmocka0 libcmocka-dev libdlpack-dev libjpeg62-turbo libjpeg62-turbo-dev
+    libpng16-16 libpng-dev
     libdnnl2 libdnnl-dev)
 [ "$(cat "$target/complete" 2>/dev/null)" != "${packages[*]}" ] || exit 0
 

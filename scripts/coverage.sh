@@ -15,9 +15,10 @@ ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" || status=$?
 rm -rf "$build/gcov"
 mkdir -p "$build/gcov"
 cd "$build/gcov"
-# Objects of the library, its device code (as the tests run it on the CPU) and the command; headers with code in them appear
-# once for all files that include them.
-find .. -name '*.gcda' \( -path '*comet_objects*' -o -path '*comet_emulated.dir/__/src/*' -o -path '*comet_command*' \) \
+# Objects of the library, its device code (as the tests run it on the CPU) and the command; headers with code in them
+# appear once for all files that include them.
+find .. -name '*.gcda' \
+    \( -path '*comet_objects*' -o -path '*comet_emulated.dir/__/src/*' -o -path '*comet_command*' \) \
     -print0 |
     xargs -0 -r gcov --relative-only --source-prefix "$root" --preserve-paths >/dev/null 2>gcov.log || {
     cat gcov.log

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every fuzz program of a build for some seconds, one process per core, starting from the corpus in tests/fuzz/corpus.
-# New inputs are kept in BUILD_DIR/corpus, findings in BUILD_DIR/findings. To keep new inputs for good, merge them:
+# Runs every fuzz program of a build for some seconds, one process per core, starting from the corpus in
+# tests/fuzz/corpus. New inputs are kept in BUILD_DIR/corpus, findings in BUILD_DIR/findings. To keep new inputs for
+# good, merge them:
 #   BUILD_DIR/fuzz/TARGET -merge=1 tests/fuzz/corpus/TARGET BUILD_DIR/corpus/TARGET
 # Words of a format that a fuzzer would be long in finding are in tests/fuzz/TARGET.dict, where there is one.
 # usage: scripts/fuzz.sh BUILD_DIR SECONDS [TARGET...]

@@ -7,7 +7,8 @@
 # COMET_NO_INSTALL=1   only check: say what is missing, install nothing, exit with 1 if any of it is required
 set -euo pipefail
 
-# How to tell that it is there (a command, a header, a module of Python or a file), the Debian package, and what it is for.
+# How to tell that it is there (a command, a header, a module of Python or a file), the Debian package, and what it is
+# for.
 required=(
     'command:gcc          gcc           compiles the library and the command'
     'header:stdlib.h      libc6-dev     headers of the C library'
@@ -111,11 +112,13 @@ give_up() { # the same, but what is only wanted can be missing
     exit 0
 }
 [ -z "${COMET_NO_INSTALL:-}" ] || give_up "To install them, as root: $command"
-command -v apt-get >/dev/null || give_up "There is no apt-get here: please install these (the names are Debian's) and try again."
+command -v apt-get >/dev/null ||
+    give_up "There is no apt-get here: please install these (the names are Debian's) and try again."
 as_root=()
 if [ "$(id -u)" != 0 ]; then
     # A password is asked for only if nothing can be built without.
-    [ "$required_missing" != 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; } || give_up "As root: $command"
+    [ "$required_missing" != 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; } ||
+        give_up "As root: $command"
     command -v sudo >/dev/null || fail "There is no sudo here. As root: $command"
     as_root=(sudo)
 fi

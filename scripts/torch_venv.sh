@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A Python with a recent PyTorch, for the tests that compare the trainer with it: a virtual environment in the user's cache, made from the package
-# index once, with the versions of tests/train/requirements.txt. Says what it downloads before it does.
+# A Python with a recent PyTorch, for the tests that compare the trainer with it: a virtual environment in the user's
+# cache, made from the package index once, with the versions of tests/train/requirements.txt. Says what it downloads
+# before it does.
 #
 # usage: scripts/torch_venv.sh [--find]     --find: never download
-# Standard output is one line. Exit 0: the path of the Python. Exit 1: why there is none. Exit 2: COMET_TORCH_PYTHON cannot be used, and why.
+# Standard output is one line. Exit 0: the path of the Python. Exit 1: why there is none. Exit 2: COMET_TORCH_PYTHON
+# cannot be used, and why.
 # COMET_NO_TORCH=1            none is wanted (any other text is the reason given)
 # COMET_TORCH_PYTHON=python   use this one; it must have torch 2.4 or later and torchvision
 set -euo pipefail
@@ -23,11 +25,14 @@ case ${COMET_NO_TORCH:-} in
 esac
 
 if [ -n "${COMET_TORCH_PYTHON:-}" ]; then
-    "$COMET_TORCH_PYTHON" - <<'CHECK' >/dev/null 2>&1 || { echo "COMET_TORCH_PYTHON: '$COMET_TORCH_PYTHON' has no torch 2.4 or later with torchvision"; exit 2; }
+    if ! "$COMET_TORCH_PYTHON" - <<'CHECK' >/dev/null 2>&1; then
 import torch
 import torchvision
 assert tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
 CHECK
+        echo "COMET_TORCH_PYTHON: '$COMET_TORCH_PYTHON' has no torch 2.4 or later with torchvision"
+        exit 2
+    fi
     command -v "$COMET_TORCH_PYTHON"
     exit 0
 fi
@@ -45,7 +50,8 @@ for candidate in python3 /usr/bin/python3; do
         break
     fi
 done
-[ -n "$python" ] || none "no python3 of version 3.10 to 3.14 that can make virtual environments (on Debian: apt-get install python3-venv)"
+[ -n "$python" ] || none "no python3 of version 3.10 to 3.14 that can make virtual environments \
+(on Debian: apt-get install python3-venv)"
 
 cache=${XDG_CACHE_HOME:-${HOME:?}/.cache}/comet
 way=1 # counted up when what is made below changes
@@ -60,11 +66,13 @@ fi
 
 # ---- making it ----
 
-# The package for Linux is built for CUDA and linked with a dozen of its libraries: two gigabytes that tests on the CPU never call. In their place comes
-# one library that has their names and answers "there is no device" to every call. It is found first: beside those that need it.
+# The package for Linux is built for CUDA and linked with a dozen of its libraries: two gigabytes that tests on the CPU
+# never call. In their place comes one library that has their names and answers "there is no device" to every call. It
+# is found first: beside those that need it.
 stand_in_for_cuda() { # folder of torch's libraries
     local libraries=$1 work=$2 names symbols
-    names=$(for file in "$libraries"/*.so; do readelf -d "$file"; done | sed -n 's/.*(NEEDED).*\[\(lib\(cu\|nv\|nccl\)[^]]*\)\]/\1/p' | sort -u)
+    names=$(for file in "$libraries"/*.so; do readelf -d "$file"; done |
+        sed -n 's/.*(NEEDED).*\[\(lib\(cu\|nv\|nccl\)[^]]*\)\]/\1/p' | sort -u)
     [ -n "$names" ] || return 0 # built for the CPU
     nm -D --defined-only "$libraries"/*.so | awk 'NF == 3 { sub(/@.*/, "", $3); print $3 }' | sort -u >"$work/defined"
     symbols=$(nm -D --undefined-only "$libraries"/*.so | awk '$1 == "U" || $1 == "w" { print $2 }' |
@@ -73,8 +81,10 @@ stand_in_for_cuda() { # folder of torch's libraries
         awk '{ print "int " $1 "(void) { return 100; }" }' >"$work/no_cuda.c" # cudaErrorNoDevice
     # Who needs a symbol names its version, too.
     sed -n 's/@@*/ /p' <<<"$symbols" |
-        awk '{ all[$2] = all[$2] " " $1 ";" } END { for (version in all) print version " { global:" all[version] " };" }' >"$work/no_cuda.map"
-    "${CC:-cc}" -w -fno-builtin -shared -fPIC -Wl,--version-script="$work/no_cuda.map" -o "$libraries/libno_cuda.so" "$work/no_cuda.c" || return 1
+        awk '{ all[$2] = all[$2] " " $1 ";" }
+             END { for (version in all) print version " { global:" all[version] " };" }' >"$work/no_cuda.map"
+    "${CC:-cc}" -w -fno-builtin -shared -fPIC -Wl,--version-script="$work/no_cuda.map" \
+        -o "$libraries/libno_cuda.so" "$work/no_cuda.c" || return 1
     local name
     for name in $names; do
         [ -e "$libraries/$name" ] || ln -s libno_cuda.so "$libraries/$name"
@@ -83,20 +93,25 @@ stand_in_for_cuda() { # folder of torch's libraries
 
 make_venv() { # folder; messages go to standard error, the reason of a failure to standard output
     local folder=$1 packages
-    "$python" -m venv "$folder" >"$folder.log" 2>&1 || { echo "python3 -m venv failed: $(tail -n 1 "$folder.log")"; return 1; }
-    "$folder/bin/python" -m pip install --no-deps --only-binary :all: --no-cache-dir --retries 2 --timeout 30 --progress-bar off \
-        --disable-pip-version-check -r "$requirements" >"$folder.log" 2>&1 ||
+    "$python" -m venv "$folder" >"$folder.log" 2>&1 ||
+        { echo "python3 -m venv failed: $(tail -n 1 "$folder.log")"; return 1; }
+    "$folder/bin/python" -m pip install --no-deps --only-binary :all: --no-cache-dir --retries 2 --timeout 30 \
+        --progress-bar off --disable-pip-version-check -r "$requirements" >"$folder.log" 2>&1 ||
         { echo "pip could not get it: $(grep -v '^ *$' "$folder.log" | tail -n 1)"; return 1; }
     packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
     if [ "$(uname -s)" = Linux ]; then
-        stand_in_for_cuda "$packages/torch/lib" "$folder" 2>"$folder.log" || { echo "its CUDA libraries could not be replaced: $(tail -n 1 "$folder.log")"; return 1; }
+        stand_in_for_cuda "$packages/torch/lib" "$folder" 2>"$folder.log" ||
+            { echo "its CUDA libraries could not be replaced: $(tail -n 1 "$folder.log")"; return 1; }
     fi
-    "$folder/bin/python" - >"$folder.log" 2>&1 <<'CHECK' || { echo "it does not work: $(tail -n 1 "$folder.log")"; return 1; }
+    if ! "$folder/bin/python" - >"$folder.log" 2>&1 <<'CHECK'; then
 import torch
 import torchvision
 network = torchvision.models.resnet18(num_classes=2)
 network(torch.ones(2, 3, 32, 32)).sum().backward()
 CHECK
+        echo "it does not work: $(tail -n 1 "$folder.log")"
+        return 1
+    fi
 }
 
 mkdir -p "$cache"
@@ -106,9 +121,10 @@ if command -v flock >/dev/null; then # who comes second waits, and finds it
     rm -rf "$cache"/torch-*.partial-* # of those that were interrupted
 fi
 if [ ! -x "$venv/bin/python" ]; then
+    versions=$(grep '^torch' "$requirements" | tr '\n' ' ')
     cat >&2 <<WHAT
 Making a Python with PyTorch for the tests, once, in $venv
-    downloads: 7 packages with pip, $(grep '^torch' "$requirements" | tr '\n' ' ')and what they need; on Linux about 570 MB
+    downloads: 7 packages with pip, ${versions}and what they need; on Linux about 570 MB
     on disk:   about 1.4 GB
     To go without: COMET_NO_TORCH=1. To use one you have: COMET_TORCH_PYTHON=/path/to/python
 WHAT

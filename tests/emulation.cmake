@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# comet_emulated: libcomet with its device code compiled as C++ for the CPU, in place of the real one or of none, so that
-# it is tested on every machine and with the sanitizers. Needs a C++ compiler, which only the tests do.
+# comet_emulated: libcomet with its device code compiled as C++ for the CPU, in place of the real one or of none, so
+# that it is tested on every machine and with the sanitizers. Needs a C++ compiler, which only the tests do.
 
 file(GLOB comet_emulation_sources CONFIGURE_DEPENDS emulation/*.cc emulation/*.c)
 list(FILTER comet_emulation_sources EXCLUDE REGEX "/emulation_check\\.cc$")
@@ -15,15 +15,18 @@ add_library(comet_emulated STATIC $<TARGET_OBJECTS:comet_objects>
 target_include_directories(comet_emulated BEFORE PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/emulation")
 target_compile_definitions(comet_emulated PUBLIC COMET_HAVE_CUDA=1 COMET_CUDA_EMULATION=1 COMET_CUDA_LEAST_ARCH=80)
 target_link_libraries(comet_emulated PUBLIC comet_build)
-# Kernels have many variants: compiling them harder takes longer than the tests gain, most of all with the sanitizers' checks.
+# Kernels have many variants: compiling them harder takes longer than the tests gain, most of all with the sanitizers'
+# checks.
 set(comet_emulation_level -O1)
 if(COMET_SANITIZE)
   set(comet_emulation_level -O0)
 endif()
-if(COMET_SANITIZE MATCHES "address.*undefined") # a third of the time; a wrong address that is read or written the first one finds as well
+# a third of the time; a wrong address that is read or written the first one finds as well
+if(COMET_SANITIZE MATCHES "address.*undefined")
   list(APPEND comet_emulation_level -fno-sanitize=null,pointer-overflow,object-size)
 endif()
-target_compile_options(comet_emulated PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${comet_emulation_level};-Wno-maybe-uninitialized>")
+target_compile_options(comet_emulated PRIVATE
+  "$<$<COMPILE_LANGUAGE:CXX>:${comet_emulation_level};-Wno-maybe-uninitialized>")
 
 comet_add_support(comet_test_support_emulated comet_emulated ${comet_support_sources})
 

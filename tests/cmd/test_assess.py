@@ -29,9 +29,11 @@ class Assess(case.Case):
         return json.loads(self.comet("assess", *SMALL, "--json", *arguments))
 
     def check_ratios(self, layers):
-        """Predicted and measured sigmas; what is left to chance goes by how many errors are independent: of a norm, one a channel."""
+        """Predicted and measured sigmas; what is left to chance goes by how many errors are independent: of a norm, one
+        a channel."""
         channels = {layer["name"]: layer["values"] for layer in layers if layer["use"] == "norm_scale"}
-        for use, tolerance in (("conv_weights", 0.06), ("linear_weights", 0.1), ("norm_scale", 0.12), ("norm_input", 0.12)):
+        for use, tolerance in (("conv_weights", 0.06), ("linear_weights", 0.1), ("norm_scale", 0.12),
+                               ("norm_input", 0.12)):
             rows = [layer for layer in layers if layer["use"] == use]
             weights = [channels[row["name"]] if use.startswith("norm") else row["values"] for row in rows]
             for row, weight in zip(rows, weights):
@@ -129,7 +131,8 @@ class Assess(case.Case):
                                 (("--forms", "*=none"), "controller"), (("more",), "'more'")):
             self.refused(2, "assess", *SMALL, *arguments, says=says)
         self.refused(1, "assess", *SMALL, "--checkpoint", "missing", says="missing")
-        self.refused(1, "assess", *SMALL, "--layers", "bn1", "--batches", "1", "--report", "no/r.html", says="no/r.html")
+        self.refused(1, "assess", *SMALL, "--layers", "bn1", "--batches", "1", "--report", "no/r.html",
+                     says="no/r.html")
 
     def test_help(self):
         self.assertIn("assess", self.comet("--help"))
@@ -190,7 +193,8 @@ class Sweep(case.Case):
         self.assertIn("bn1", tensors)
 
     def test_table_and_report(self):
-        out = self.comet("sweep", *SMALL, "--steps", "2", "--layers", "conv1,fc", "--sigma", "0.1,1", "--report", "r.html")
+        out = self.comet("sweep", *SMALL, "--steps", "2", "--layers", "conv1,fc", "--sigma", "0.1,1", "--report",
+                         "r.html")
         self.assertRegex(out, r"(?m)^layer +0\.1 +1$")
         self.assertTrue(re.search(r"(?m)^conv1 +[+-][\d.]+ +[+-][\d.]+$", out), out)
         page = self.read("r.html").decode()

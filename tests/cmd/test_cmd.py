@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The comet command from outside: what it writes, what it says, and how it fails.  usage: test_cmd.py COMET [TEST...]"""
+"""The comet command from outside: what it writes, what it says, and how it fails.
+
+usage: test_cmd.py COMET [TEST...]
+"""
 import json
 import math
 import os
@@ -99,7 +102,8 @@ class RoundTrip(Case):
                     self.assertEqual(files.unpack(dtype, out), wanted)
 
     def test_lossless_keeps_every_bit(self):
-        patterns = [0, 0x80000000, 1, 0x80000001, 0x7f800000, 0xff800000, 0x7fc12345, 0x7f800001, 0xffffffff, 0x7f7fffff]
+        patterns = [0, 0x80000000, 1, 0x80000001, 0x7f800000, 0xff800000, 0x7fc12345, 0x7f800001, 0xffffffff,
+                    0x7f7fffff]
         patterns += [random.Random(5).getrandbits(32) for _ in range(5000)]
         data = struct.pack("<%dI" % len(patterns), *patterns)
         self.write("in.npy", files.npy("<f4", (len(patterns),), data))
@@ -319,7 +323,8 @@ class Failures(Case):
 
     def test_wrong_npy_files(self):
         values = bytes(16)
-        headers = ("{'descr': '<f4', 'fortran_order': False, 'shape': (4), }", "{'descr': '<f4', 'shape': (4,), }", "{}", "",
+        headers = ("{'descr': '<f4', 'fortran_order': False, 'shape': (4), }", "{'descr': '<f4', 'shape': (4,), }",
+                   "{}", "",
                    "{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }",
                    "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }",
                    "{'descr': '<f4', 'fortran_order': False, 'shape': (1048576, 1048576, 1048576), }",
@@ -339,7 +344,8 @@ class Failures(Case):
             self.write("bad.npy", files.npy(type_name, (2,), values))
             self.refused(1, "compress", "bad.npy", "-o", "y.comet")
         good = files.npy("<f4", (4,), values)
-        for data in (good[:5], good[:9], good[:11], good[:60], good[:-1], b"\x93NUMPY\x04\0" + good[8:], b"hello", b"\0" * 64):
+        for data in (good[:5], good[:9], good[:11], good[:60], good[:-1], b"\x93NUMPY\x04\0" + good[8:], b"hello",
+                     b"\0" * 64):
             self.write("bad.npy", data)
             self.refused(1, "compress", "bad.npy", "-o", "y.comet")
         self.refused(1, "compress", "x.comet", "-o", "y.comet", says="already")
@@ -357,7 +363,8 @@ class Failures(Case):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
         with open("/dev/full", "wb") as full:
-            done = subprocess.run([case.COMET, "inspect", self.path("x.comet")], stdout=full, stderr=subprocess.PIPE, check=False)
+            done = subprocess.run([case.COMET, "inspect", self.path("x.comet")], stdout=full, stderr=subprocess.PIPE,
+                                  check=False)
         self.assertEqual(done.returncode, 1)
         self.assertTrue(done.stderr.startswith(b"comet: "))
 
@@ -384,7 +391,8 @@ class Hostile(Case):
 
     def test_damaged_inputs(self):
         tensor = files.npy("<f4", (1, 2, 20, 20), files.pack("f32", files.activations(800)))
-        for seed, data in enumerate((tensor, files.npz({"a.npy": tensor}, zipfile.ZIP_DEFLATED), files.npz({"a.npy": tensor}))):
+        for seed, data in enumerate((tensor, files.npz({"a.npy": tensor}, zipfile.ZIP_DEFLATED),
+                                     files.npz({"a.npy": tensor}))):
             for mutant in self.mutants(data, 40, seed):
                 self.check("in.dat", mutant, "compress", "--threads", "1", "in.dat", "-o", "y.out")
 
@@ -406,7 +414,8 @@ class Hostile(Case):
 
 class BenchCase(Case):
     """Helpers for what comet bench prints."""
-    fields = {"name": str, "shape": list, "layout": str, "dtype": str, "codec": str, "keep_mask": bool, "bytes_raw": int,
+    fields = {"name": str, "shape": list, "layout": str, "dtype": str, "codec": str, "keep_mask": bool,
+              "bytes_raw": int,
               "bytes_stored": int, "ratio": (int, float), "zeros_broken": int, "compress_gbps": (int, float),
               "decompress_gbps": (int, float), "memcpy_gbps": (int, float)}
 
@@ -500,7 +509,8 @@ class Reports(BenchCase):
         streams = json.loads(self.comet("inspect", "--json", "x.zip"))["streams"]
         self.assertEqual([s["name"] for s in streams], ["relu.comet", "conv.comet"])
         first = streams[0]
-        self.assertEqual((first["codec"], first["dtype"], first["layout"], first["shape"]), ("eb", "f32", "nchw", [2, 6, 18, 18]))
+        self.assertEqual((first["codec"], first["dtype"], first["layout"], first["shape"]),
+                         ("eb", "f32", "nchw", [2, 6, 18, 18]))
         self.assertTrue(first["checksum"] and first["keep_mask"] and not first["stochastic"])
         self.assertGreater(first["tiles"], 0)
         tensors = json.loads(self.comet("inspect", "--json", "in.npz"))["tensors"]
@@ -528,7 +538,8 @@ class Reports(BenchCase):
 class Gpu(BenchCase):
     """comet bench codec --device cuda: measures where there is a GPU, and says what is missing where there is none."""
     more = {"device": str, "size_mib": (int, float), "mib": (int, float), "bytes_resident": int,
-            "ratio_resident": (int, float), "stream_as_cpu": bool, "stats_as_cpu": bool, "tiles": int, "tiles_exact": int,
+            "ratio_resident": (int, float), "stream_as_cpu": bool, "stats_as_cpu": bool, "tiles": int,
+            "tiles_exact": int,
             "tiles_wide": int, "buffers": int, "l2_turns": (int, float), "copy_ms": (int, float),
             "compress_ms": (int, float), "decompress_ms": (int, float), "compress_over_copy": (int, float),
             "decompress_over_copy": (int, float)}
@@ -539,7 +550,8 @@ class Gpu(BenchCase):
 
     def bench_gpu(self, *options):
         """What it printed; skips the test where there is no GPU."""
-        done = self.run_comet("bench", "codec", "--device", "cuda", "--data", "in.npz", "--runs", "2", "--quiet", *options)
+        done = self.run_comet("bench", "codec", "--device", "cuda", "--data", "in.npz", "--runs", "2", "--quiet",
+                              *options)
         text = done.stderr.decode()
         if done.returncode == 1 and any(piece in text for piece in ("no CUDA GPU", "without CUDA", "driver is older")):
             self.skipTest(text.strip())

@@ -242,7 +242,8 @@ class GoingOn(Runs):
         self.assertEqual(done.returncode, 1)
         self.assertIn("'r.html' stays as it was", done.stderr.decode())
         self.assertEqual(self.read("r.html"), b"an earlier one")
-        done = self.run_comet(*SMALL, "--json", "--steps", "3", "--variants", "none,offload", "--spill-dir", self.folder,
+        done = self.run_comet(*SMALL, "--json", "--steps", "3", "--variants", "none,offload", "--spill-dir",
+                              self.folder,
                               "--report", "r.html", "--state", "t", "--resume")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("<svg", self.read("r.html").decode())

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Controllers from outside: who sets the bounds, what is logged and drawn; errors on purpose.  usage: test_controllers.py COMET [TEST...]"""
+"""Controllers from outside: who sets the bounds, what is logged and drawn; errors on purpose.
+
+usage: test_controllers.py COMET [TEST...]
+"""
 import json
 import math
 
@@ -20,7 +23,8 @@ def four_bits(value):
 
 
 def allowed(line, calibration):
-    """What a decision's use allows. The gradient of a convolution before a batch norm, all of them here, has the error of another tensor, too: each may have half."""
+    """What a decision's use allows. The gradient of a convolution before a batch norm, all of them here, has the error
+    of another tensor, too: each may have half."""
     share = math.sqrt(0.5) if line["use"] in ("conv_weights", "norm_input") else 1
     return four_bits(share * calibration * line["momentum"] / line["sensitivity"])
 
@@ -95,7 +99,8 @@ class Control(case.Case):
         """The first decision is proportional to it, to the bit where it is twice as much."""
         first = []
         for calibration in (0.03125, 0.0625):
-            _, decisions, _ = self.train("--calibration", str(calibration), "--control", "comet:warmup=4:every=2", steps="6")
+            _, decisions, _ = self.train("--calibration", str(calibration), "--control", "comet:warmup=4:every=2",
+                                         steps="6")
             self.assertEqual(len(decisions), 10)
             for line in decisions:
                 self.assertEqual((line["reason"], line["limit"]), ("warm-up has ended", "use"))
@@ -124,7 +129,8 @@ class Control(case.Case):
 
     def test_resume(self):
         """A run in two parts decides as one that is not interrupted, and ends with the same bits."""
-        options = ("train", *SMALL, "--control", "comet:warmup=4:every=3:ceiling=1", "--schedule", "constant", "--save-weights",
+        options = ("train", *SMALL, "--control", "comet:warmup=4:every=3:ceiling=1", "--schedule", "constant",
+                   "--save-weights",
                    "w.safetensors")
         self.comet(*options, "--steps", "23", "--checkpoint", "none", "--json-log", "whole")
         whole = self.read("w.safetensors")
@@ -165,8 +171,10 @@ class Control(case.Case):
 
     def test_misuse(self):
         for arguments, says in ((("--control", "pid"), "comet:paper"), (("--control", "comet:c=0"), "calibration"),
-                                (("--control", "comet:speed=1"), "speed"), (("--control", "comet", "--codec", "none"), "eb"),
-                                (("--control", "comet", "--codec", "eb:0.1"), "eb"), (("--calibration", "0"), "above 0"),
+                                (("--control", "comet:speed=1"), "speed"),
+                                (("--control", "comet", "--codec", "none"), "eb"),
+                                (("--control", "comet", "--codec", "eb:0.1"), "eb"),
+                                (("--calibration", "0"), "above 0"),
                                 (("--control", "comet", "--error-rel", "0.1"), "fixed:0.1"),
                                 (("--calibration", "1", "--codec", "none"), "--calibration")):
             self.refused(2, "train", *SMALL, "--checkpoint", "none", "--steps", "1", *arguments, says=says)

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that diverge: how they end, and that no file they leave holds a value that is not finite.  usage: test_diverge.py COMET [TEST...]"""
+"""Runs that diverge: how they end, and that no file they leave holds a value that is not finite.
+
+usage: test_diverge.py COMET [TEST...]
+"""
 import array
 import json
 import math
@@ -71,7 +74,8 @@ class Diverge(case.Case):
                               "--save-weights", "w.safetensors", "--json-log", "log", "--spill-dir", ".", *arguments)
         lines = done.stderr.decode().splitlines()
         self.assertEqual(done.returncode, 1, (arguments, lines))
-        said = re.fullmatch(r"comet: (training has diverged since step (\d+): .*; go on from step (\d+) in 'c', or begin anew, "
+        said = re.fullmatch(r"comet: (training has diverged since step (\d+): .*; "
+                            r"go on from step (\d+) in 'c', or begin anew, "
                             r"with a smaller learning rate)", lines[-1])
         self.assertTrue(said, (arguments, lines))
         since, saved = int(said[2]), int(said[3])
@@ -123,7 +127,8 @@ class Diverge(case.Case):
                               "none,comet:most-skips=99")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout.decode(), r"(?m)^none +failed *$")
-        self.assertRegex(done.stderr.decode(), r"\Acomet: none, seed \d+: training has diverged since step \d+: [^\n]+\n")
+        self.assertRegex(done.stderr.decode(),
+                         r"\Acomet: none, seed \d+: training has diverged since step \d+: [^\n]+\n")
 
     def test_weights_are_refused(self):
         self.comet("train", *SMALL, "--steps", "1", "--checkpoint", "none", "--save-weights", "w.safetensors")

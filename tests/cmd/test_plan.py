@@ -14,8 +14,10 @@ import xml.etree.ElementTree as ElementTree
 
 COMET = ""
 MIB = 1 << 20
-KEYS = {"model", "batch", "image", "channels", "classes", "codec", "optimiser", "peak_bytes", "static_bytes", "arena_bytes",
-        "stream_bytes", "saved_raw_bytes", "saved_stored_bytes", "spilled_bytes", "recomputed_bytes", "memory_bytes", "fits",
+KEYS = {"model", "batch", "image", "channels", "classes", "codec", "optimiser", "peak_bytes", "static_bytes",
+        "arena_bytes",
+        "stream_bytes", "saved_raw_bytes", "saved_stored_bytes", "spilled_bytes", "recomputed_bytes", "memory_bytes",
+        "fits",
         "largest_batch", "least_bytes", "layers", "data", "data_bytes", "library_bytes"}
 LAYER_KEYS = {"name", "kind", "shape", "form", "raw_bytes", "stored_bytes", "estimate"}
 MODELS = ("alexnet", "vgg16", "vgg16_bn", "resnet18", "resnet34", "resnet50", "efficientnet_b0", "resnet8", "resnet20",
@@ -29,7 +31,8 @@ class Case(unittest.TestCase):
         self.folder = folder.name
 
     def run_plan(self, *arguments):
-        return subprocess.run([COMET, "plan", *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        return subprocess.run([COMET, "plan", *arguments], cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE,
                               timeout=120, check=False, env={**os.environ, "OMP_WAIT_POLICY": "passive"})
 
     def text(self, *arguments):
@@ -58,14 +61,16 @@ class Sums(Case):
             self.assertEqual(set(layer), LAYER_KEYS)
         for key in ("raw_bytes", "stored_bytes"):
             self.assertEqual(sum(layer[key] for layer in plan["layers"]), plan["saved_" + key])
-        self.assertEqual(plan["peak_bytes"], sum(plan[part + "_bytes"] or 0 for part in ("static", "arena", "stream", "library", "data")))
+        self.assertEqual(plan["peak_bytes"],
+                         sum(plan[part + "_bytes"] or 0 for part in ("static", "arena", "stream", "library", "data")))
         self.assertLessEqual(plan["least_bytes"], plan["peak_bytes"])
         self.assertGreater(plan["library_bytes"], 0)
 
     def test_layers_add_up_to_the_totals_for_every_model(self):
         for model in MODELS:
             every = model in ("efficientnet_b0", "resnet8")
-            for codec in ("none", "eb", "pool:2", "group:4", "dct", "zvc", "recompute", "eb+offload") if every else ("eb",):
+            for codec in ("none", "eb", "pool:2", "group:4", "dct", "zvc", "recompute",
+                          "eb+offload") if every else ("eb",):
                 with self.subTest(model=model, codec=codec):
                     plan = self.plan(model, batch=4, codec=codec)
                     self.check(plan)
@@ -182,7 +187,8 @@ class Memory(Case):
 
     def test_how_it_fits_is_said(self):
         arguments = ("--model", "resnet18", "--codec", "none", "--memory", "400MiB")
-        self.assertRegex(self.text(*arguments), r"fits 400\.0 MiB with [\d.]+ MiB in the spill file; the least for it is")
+        self.assertRegex(self.text(*arguments),
+                         r"fits 400\.0 MiB with [\d.]+ MiB in the spill file; the least for it is")
         self.assertRegex(self.text(*arguments, "--spill-dir", "none"),
                          r"fits 400\.0 MiB with [\d.]+ MiB computed again; the least for it is")
 
@@ -191,7 +197,8 @@ class Memory(Case):
         self.assertEqual((plan["memory_bytes"], plan["fits"], plan["largest_batch"]), (None, None, None))
 
     def test_sizes_are_read_as_people_write_them(self):
-        for text, size in (("2GiB", 2 << 30), ("2g", 2 << 30), ("2GB", 2 * 10 ** 9), ("512M", 512 * MIB), ("1.5gib", 3 << 29),
+        for text, size in (("2GiB", 2 << 30), ("2g", 2 << 30), ("2GB", 2 * 10 ** 9), ("512M", 512 * MIB),
+                           ("1.5gib", 3 << 29),
                            ("1000000000", 10 ** 9)):
             self.assertEqual(self.plan("resnet8", batch=8, memory=text)["memory_bytes"], size, text)
 
@@ -199,7 +206,8 @@ class Memory(Case):
     def test_no_codec_needs_more_than_none(self):
         for model, batch, image in (("efficientnet_b0", 16, 160), ("resnet18", 16, 64), ("resnet8", 128, 32)):
             for directory in (".", "none"):
-                none, eb = (self.plan(model, "--spill-dir", directory, batch=batch, image=image, codec=codec)["least_bytes"]
+                none, eb = (self.plan(model, "--spill-dir", directory, batch=batch, image=image,
+                                      codec=codec)["least_bytes"]
                             for codec in ("none", "eb:0.3"))
                 self.assertLessEqual(eb, none, (model, directory))
 
@@ -216,7 +224,8 @@ class Data(Case):
     FEW = ("--steps", "3", "--checkpoint", "none", "--quiet")
 
     def train(self, *arguments, **environment):
-        return subprocess.run([COMET, "train", *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        return subprocess.run([COMET, "train", *arguments], cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE,
                               timeout=300, check=False, env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment})
 
     def check_least(self, *options):
@@ -285,7 +294,8 @@ class Shown(Case):
         self.assertRegex(text, r"A batch of 32 fits 4\.00 GiB; the least for it is")
 
     def test_layers_are_in_their_order(self):
-        names = [layer["name"] for layer in self.plan("resnet18", codec="eb")["layers"] if layer["kind"] == "normalised"]
+        names = [layer["name"] for layer in self.plan("resnet18", codec="eb")["layers"]
+                 if layer["kind"] == "normalised"]
         self.assertEqual(names[:3], ["bn1", "layer1.0.bn1", "layer1.0.bn2"])
         self.assertEqual(names[-1], "layer4.1.bn2")
 

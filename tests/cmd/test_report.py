@@ -170,7 +170,8 @@ class Text(Case):
         text = self.make("odd")
         words = "".join(self.parse(text).words)
         self.assertIn("<script>alert(\"&\")</script> \ufffd \ufffd\ufffd \ufffd 'quoted'", words)
-        for part in ("<name>", "a & b", "odd \"table\"", "x <i>", "y & z", "<b>series & number 11", "resnet18 on <cifar10>"):
+        for part in ("<name>", "a & b", "odd \"table\"", "x <i>", "y & z", "<b>series & number 11",
+                     "resnet18 on <cifar10>"):
             self.assertIn(part, words)
         self.assertNotRegex(text, "[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""comet train from outside: what it leaves behind, how it goes on, how it fails.  usage: test_train.py COMET [TEST...]"""
+"""comet train from outside: what it leaves behind, how it goes on, how it fails.
+
+usage: test_train.py COMET [TEST...]
+"""
 import json
 import os
 import re
@@ -154,7 +157,8 @@ class GoingOn(Train):
             text = self.refused(1, *options, *more, says="another training is writing its checkpoints to 'c'")
             self.assertIn("(process %d on " % child.pid, text)
             self.assertIn("--checkpoint", text)
-        text = self.refused(1, *SMALL, "--steps", "3", "--checkpoint", "d", "--json-log", "log", says="another training")
+        text = self.refused(1, *SMALL, "--steps", "3", "--checkpoint", "d", "--json-log", "log",
+                            says="another training")
         self.assertFalse(os.path.exists(self.path("d")))
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=60)
@@ -245,7 +249,8 @@ class Output(Train):
         child = self.start(*SMALL[:-1], "--epochs", "3000", "--json-log", "log", "--checkpoint", "none")
         self.addCleanup(child.kill)
         line = child.stderr.readline().decode()
-        self.assertRegex(line, r"\Acomet: epoch \d+, step \d+/30000, [\w ]+ left, loss [\d.]+, accuracy [\d.]+ %, \d+ images/s, "
+        self.assertRegex(line, r"\Acomet: epoch \d+, step \d+/30000, [\w ]+ left, loss [\d.]+, accuracy [\d.]+ %, "
+                         r"\d+ images/s, "
                                r"saved [\d.]+ \w+ -> [\d.]+ \w+, peak [\d.]+ \w+\n\Z")
         with open("/proc/%d/environ" % child.pid, "rb") as file:
             self.assertIn(b"OMP_WAIT_POLICY=passive", file.read().split(b"\0"))

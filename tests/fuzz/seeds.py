@@ -32,7 +32,8 @@ def npy_seeds():
         write("npy", dtype + "_given", bytes([1 | number << 1 | 8 | 32]) + data)
         write("npy", dtype + "_raw", bytes([1 | number << 1 | 64]) + files.pack(dtype, range(5)))
     write("npy", "void_bf16", bytes([1 | 2 << 1]) + files.npy("|V2", (3,), bytes(6)))
-    write("npy", "scalar", b"\0" + files.npy_with_header("{'descr': '<f4', 'fortran_order': False, 'shape': ()}", bytes(4)))
+    write("npy", "scalar",
+          b"\0" + files.npy_with_header("{'descr': '<f4', 'fortran_order': False, 'shape': ()}", bytes(4)))
     write("npy", "one_dimension", b"\0" + files.npy("<f4", (5,), bytes(20)))
     write("npy", "empty", b"\0" + files.npy("<f4", (3, 0, 2), b""))
     write("npy", "fortran", b"\0" + files.npy("<f4", (2, 3, 2), files.pack("f32", range(12)), fortran=True))
@@ -41,20 +42,24 @@ def npy_seeds():
     write("npy", "version_2", b"\0" + files.npy("<f4", (2,), bytes(8), version=2))
     write("npy", "version_3", b"\0" + files.npy("<f4", (2,), bytes(8), version=3))
     write("npy", "other_type", b"\0" + files.npy("<f8", (2,), bytes(16)))
-    write("npy", "records", b"\0" + files.npy_with_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", bytes(4)))
+    write("npy", "records",
+          b"\0" + files.npy_with_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", bytes(4)))
     write("npy", "huge_extents", b"\0" + files.npy("<f4", (2 ** 40, 2 ** 40), b""))
     write("npy", "huge_beside_none", b"\0" + files.npy("<f4", (2 ** 50, 2 ** 50, 0), b"", fortran=True))
     write("npy", "cut_header", b"\0" + SMALL[:40])
     write("npy", "cut_values", b"\0" + SMALL[:-3])
-    write("npy", "not_aligned", b"\0" + files.npy_with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", bytes(4)).replace(
+    write("npy", "not_aligned",
+          b"\0" + files.npy_with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", bytes(4)).replace(
         struct.pack("<H", 118), struct.pack("<H", 117), 1)[:-5] + bytes(4))
 
 
 def npz_seeds():
-    members = {"a.npy": SMALL, "b/c.npy": files.npy("<f2", (4,), bytes(8)), "\u00e9.npy": files.npy("|u1", (300,), bytes(300))}
+    members = {"a.npy": SMALL, "b/c.npy": files.npy("<f2", (4,), bytes(8)),
+               "\u00e9.npy": files.npy("|u1", (300,), bytes(300))}
     deflated = {"method": zipfile.ZIP_DEFLATED}
     for name, options in (("stored", {}), ("deflated", deflated), ("zip64", {"zip64": True}),
-                          ("descriptors", {"descriptors": True}), ("all", {**deflated, "zip64": True, "descriptors": True})):
+                          ("descriptors", {"descriptors": True}),
+                          ("all", {**deflated, "zip64": True, "descriptors": True})):
         write("npz", name, files.npz(members, **options))
     write("npz", "empty", files.npz({}))
     write("npz", "empty_member", files.npz({"a": b""}))

@@ -39,7 +39,8 @@ for header in include/comet/*.h "$generated"/comet/*.h; do
     done
 done
 
-# Functions of kernels are static: a header alone leaves them unused. Pragmas and initializers: cmake/CometCompiler.cmake.
+# Functions of kernels are static: a header alone leaves them unused. Pragmas and initializers:
+# cmake/CometCompiler.cmake.
 for header in $(find src -path '*/cuda/*' \( -name '*.h' -o -name '*.cuh' \)); do
     [ -n "$cxx" ] && [ -e "$header" ] || continue
     count=$((count + 1))

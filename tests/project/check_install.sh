@@ -25,7 +25,8 @@ prefix=$work/prefix
 run "$cmake" --install "$build" --prefix "$prefix"
 
 echo "find_package:"
-run "$cmake" -S "$here/consumer" -B "$work/consumer" -G "$generator" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix"
+run "$cmake" -S "$here/consumer" -B "$work/consumer" -G "$generator" -DCMAKE_C_COMPILER="$cc" \
+    -DCMAKE_PREFIX_PATH="$prefix"
 run "$cmake" --build "$work/consumer"
 "$work/consumer/consumer"
 

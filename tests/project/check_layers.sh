@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The order of the folders, checked on every #include line. Each folder below may include its own headers, those of the folders it is said to
-# use, and of all that these use. A folder uses only such as stand above it: there are no circles. A folder that is not in the list is an error.
-# Public headers include only public headers and the C standard library; examples only what is public; CUDA only in folders named cuda.
+# The order of the folders, checked on every #include line. Each folder below may include its own headers, those of the
+# folders it is said to use, and of all that these use. A folder uses only such as stand above it: there are no circles.
+# A folder that is not in the list is an error. Public headers include only public headers and the C standard library;
+# examples only what is public; CUDA only in folders named cuda.
 # usage: check_layers.sh [ROOT]
 set -euo pipefail
 cd "${1:-.}"
@@ -52,7 +53,8 @@ cmd/demo               cmd/study cmd/bench
 cmd                    cmd/demo cmd/codec
 '
 
-files=$(find include src cmd examples -type f \( -name '*.c' -o -name '*.h' -o -name '*.h.in' -o -name '*.cu' -o -name '*.cuh' \) | sort)
+files=$(find include src cmd examples -type f \( -name '*.c' -o -name '*.h' -o -name '*.h.in' -o -name '*.cu' -o \
+    -name '*.cuh' \) | sort)
 [ -n "$files" ] || { echo "no source found: this check is broken"; exit 1; }
 
 # shellcheck disable=SC2086
@@ -85,10 +87,11 @@ function folder_of(path) {
     return path
 }
 BEGIN {
-    standard = " assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h iso646.h limits.h locale.h math.h setjmp.h " \
-               "signal.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h stdnoreturn.h " \
-               "string.h tgmath.h threads.h time.h uchar.h wchar.h wctype.h "
-    cuda = "^(cuda|cudnn|cublas|cub/|curand|cusparse|cufft|nccl|nvml|nvtx|nvToolsExt|nvrtc|cooperative_groups|thrust/|mma\\.h|device_)"
+    standard = " assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h iso646.h limits.h locale.h math.h " \
+               "setjmp.h signal.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h " \
+               "stdnoreturn.h string.h tgmath.h threads.h time.h uchar.h wchar.h wctype.h "
+    cuda = "^(cuda|cudnn|cublas|cub/|curand|cusparse|cufft|nccl|nvml|nvtx|nvToolsExt|nvrtc|cooperative_groups|" \
+           "thrust/|mma\\.h|device_)"
     read_order()
 }
 FNR == 1 {

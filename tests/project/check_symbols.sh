@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What libcomet exports is what its headers declare with COMET_API, no more and no less, and every name starts with comet_.
-# In the static library, where internal functions are visible to the linker too, all of them do.
+# What libcomet exports is what its headers declare with COMET_API, no more and no less, and every name starts with
+# comet_. In the static library, where internal functions are visible to the linker too, all of them do.
 # usage, from the repository's root: check_symbols.sh LIBCOMET LIBCOMET_INTERNAL NM [OTHER_STATIC_LIBRARY...]
 set -euo pipefail
 
@@ -22,7 +22,8 @@ declarations() {
         sed -e ':a' -e 's@{[^{}]*}@@g' -e 'ta' | tr ';' '\n'
 }
 
-declarations | grep -E '(^|[ \t}])COMET_API ' | sed -E 's/\(.*//; s/\[.*//; s/.*[^A-Za-z0-9_]([A-Za-z0-9_]+)[ \t]*$/\1/' |
+declarations | grep -E '(^|[ \t}])COMET_API ' |
+    sed -E 's/\(.*//; s/\[.*//; s/.*[^A-Za-z0-9_]([A-Za-z0-9_]+)[ \t]*$/\1/' |
     sort -u >"$work/declared"
 if [ ! -s "$work/declared" ]; then
     echo "no COMET_API declaration found in include/comet: this check is broken"

@@ -30,7 +30,8 @@ python3 -c 'import sys, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] 
 }
 expect 1 "scripts/torch_venv.sh makes one" scripts/torch_venv.sh --find
 
-# One that was killed has left its folder: it is not taken for whole, and is gone after the next try. Two at once do not meet.
+# One that was killed has left its folder: it is not taken for whole, and is gone after the next try. Two at once do not
+# meet.
 mkdir -p "$cache/comet/torch-3.11-1.partial-1/bin"
 ln -s "$(command -v python3)" "$cache/comet/torch-3.11-1.partial-1/bin/python"
 expect 1 "scripts/torch_venv.sh makes one" scripts/torch_venv.sh --find

@@ -30,7 +30,9 @@ def probe(*arguments, data=None):
 
 
 def raw(tensor):
-    return bytes(tensor.contiguous().view(-1).view(torch.uint8).numpy()) if tensor.dim() else struct.pack("<q", tensor.item())
+    if not tensor.dim():
+        return struct.pack("<q", tensor.item())
+    return bytes(tensor.contiguous().view(-1).view(torch.uint8).numpy())
 
 
 def save(path, tensors):
@@ -188,7 +190,8 @@ class Schedules(unittest.TestCase):
 
     def test_warm_up(self):
         s = torch.optim.lr_scheduler
-        self.compare(lambda o: s.SequentialLR(o, [s.LinearLR(o, 0.1, total_iters=20), s.CosineAnnealingLR(o, 80)], [20]),
+        self.compare(lambda o: s.SequentialLR(o, [s.LinearLR(o, 0.1, total_iters=20), s.CosineAnnealingLR(o, 80)],
+                                              [20]),
                      "cosine", 100, warmup=20, start=0.1)
 
 

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole networks against PyTorch in fp64: losses, gradients of the first step and weights after ten steps are no further from it than twice
-PyTorch's own fp32 run is, from the same weights and batch. Distances are norms: of the losses of an evaluation and all steps, of all gradients,
-of all weights and running statistics, and of each tensor of these. What counts is the median over the seeds of our distance / PyTorch's.
+"""Whole networks against PyTorch in fp64: losses, gradients of the first step and weights after ten steps are no
+further from it than twice PyTorch's own fp32 run is, from the same weights and batch. Distances are norms: of the
+losses of an evaluation and all steps, of all gradients, of all weights and running statistics, and of each tensor of
+these. What counts is the median over the seeds of our distance / PyTorch's.
 
-A value next to the kink of a ReLU may come out on either side of it in any fp32 arithmetic, and then all gradients behind it jump, by a
-thousand times what rounding does. That is chance, in PyTorch's runs as in ours, and a network of a million ReLUs has some in ten steps. So
-networks with batch norms start from weights with which what a ReLU gets lies four standard deviations off its kink, to either side by
-channel (what is added up to the upper one: sums of two signs would meet the kink again); a few values in a hundred thousand still are on the
-other side. Networks without have a small batch, "small" few ReLUs, and EfficientNet has none. What is left, and what max-pools choose, is rare: hence the median.
-Means that are many deviations large also show what an arithmetic loses by cancellation. The learning rate is one at which a difference does not
-grow much from step to step; with ten times that, training ResNet-18 or EfficientNet is chaotic (distances of 1e-3 from either fp32).
+A value next to the kink of a ReLU may come out on either side of it in any fp32 arithmetic, and then all gradients
+behind it jump, by a thousand times what rounding does. That is chance, in PyTorch's runs as in ours, and a network of a
+million ReLUs has some in ten steps. So networks with batch norms start from weights with which what a ReLU gets lies
+four standard deviations off its kink, to either side by channel (what is added up to the upper one: sums of two signs
+would meet the kink again); a few values in a hundred thousand still are on the other side. Networks without have a
+small batch, "small" few ReLUs, and EfficientNet has none. What is left, and what max-pools choose, is rare: hence the
+median. Means that are many deviations large also show what an arithmetic loses by cancellation. The learning rate is
+one at which a difference does not grow much from step to step; with ten times that, training ResNet-18 or EfficientNet
+is chaotic (distances of 1e-3 from either fp32).
 
-A tensor may be further than twice PyTorch's if it is within twice what PyTorch's whole network is, relative to its size: PyTorch's error
-in a tensor of a few values may be small by chance. A gradient that is null (a bias before a batch norm) counts by its absolute size.
+A tensor may be further than twice PyTorch's if it is within twice what PyTorch's whole network is, relative to its
+size: PyTorch's error in a tensor of a few values may be small by chance. A gradient that is null (a bias before a batch
+norm) counts by its absolute size.
 
 usage: test_train_torch.py TRAIN_DRIVER [--seeds N] [--threads N] [MODEL ...]
-Without a MODEL it is "small", and ResNet-18 with three seeds and four steps; MODEL "all" is every network, with 9 seeds unless told. Skipped (77), with the
-reason, where there is no PyTorch: scripts/torch_venv.sh.
+Without a MODEL it is "small", and ResNet-18 with three seeds and four steps; MODEL "all" is every network, with 9
+seeds unless told. Skipped (77), with the reason, where there is no PyTorch: scripts/torch_venv.sh.
 """
 import argparse
 import copy
@@ -40,7 +44,8 @@ DRIVER = None
 MODELS = {"small": 5, "resnet18": 3}  # and their seeds
 FEWER_STEPS = {"resnet18": 4}  # of the models above, unless models are named: fp64 is slow
 THREADS = 2
-EVERY = {"small": (32, 16), "alexnet": (64, 4), "vgg16": (32, 2), "vgg16_bn": (32, 8), "resnet18": (64, 8), "resnet34": (64, 8),
+EVERY = {"small": (32, 16), "alexnet": (64, 4), "vgg16": (32, 2), "vgg16_bn": (32, 8), "resnet18": (64, 8),
+         "resnet34": (64, 8),
          "resnet50": (64, 8), "efficientnet_b0": (64, 8)}  # pixels, batch
 STEPS, RATE = 10, 0.001
 DEVIATIONS = 4  # from what a ReLU gets to its kink
@@ -141,10 +146,12 @@ def run_ours(name, classes, net, images, labels, steps, threads):
         tensors["batch.input"] = images.permute(0, 2, 3, 1)
         tensors["batch.labels"] = labels
         save(before, tensors)
-        subprocess.run([DRIVER, "run", name, str(classes), str(images.shape[-1]), before, after, str(steps), str(RATE), "-1",
+        subprocess.run([DRIVER, "run", name, str(classes), str(images.shape[-1]), before, after, str(steps), str(RATE),
+                        "-1",
                         str(threads)], check=True)
         ours = load(after)
-    return {"losses": {"": ours["losses"]}, "gradients": {k[9:]: v for k, v in ours.items() if k.startswith("gradient.")},
+    return {"losses": {"": ours["losses"]},
+            "gradients": {k[9:]: v for k, v in ours.items() if k.startswith("gradient.")},
             "weights": {k[7:]: v for k, v in ours.items() if k.startswith("weight.")}}
 
 
@@ -153,7 +160,8 @@ def norm(tensors):
 
 
 def distances(run, exact):
-    """Of all tensors together (""), relative to their norm, and of each, relative to its norm, or if it is null to that of all."""
+    """Of all tensors together (""), relative to their norm, and of each, relative to its norm, or if it is null to that
+    of all."""
     differences = {k: run[k].double() - exact[k] for k in exact}
     whole = norm(exact)
     result = {k: d.norm().item() / (size if size > 1e-6 * whole else whole)
@@ -198,7 +206,8 @@ class Torch(unittest.TestCase):
 
     def test_models(self):
         print(f"PyTorch {torch.__version__}, seeds: {MODELS}, {STEPS} steps, of some fewer: {FEWER_STEPS}\n"
-              "| network | what | ours | PyTorch | ratio | by seed | worst tensor |\n|---|---|---|---|---|---|---|", flush=True)
+              "| network | what | ours | PyTorch | ratio | by seed | worst tensor |\n|---|---|---|---|---|---|---|",
+              flush=True)
         if "small" in MODELS:
             self.compare("small", 19, 6, 1)
         for name in MODELS:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """To be imported first: goes on with a Python that has PyTorch, or skips the test (77) with the reason.
 
-scripts/torch_venv.sh says which; it made one if `make test` was run, and COMET_TORCH_PYTHON and COMET_NO_TORCH are its. Where it names one, PyTorch must
-be there: a test that cannot import it fails.
+scripts/torch_venv.sh says which; it made one if `make test` was run, and COMET_TORCH_PYTHON and COMET_NO_TORCH are its.
+Where it names one, PyTorch must be there: a test that cannot import it fails.
 """
 import os
 import subprocess
