@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a block of the compressor has in shared memory, how a tile is planned, and how a group of eight is written: space
+// is claimed with one atomic addition, whose latency hides behind the packing of the bytes.
+#ifndef COMET_CODEC_CUDA_EB_GROUP_CUH
+#define COMET_CODEC_CUDA_EB_GROUP_CUH
+
+#include "codec/cuda/eb/eb_codes.cuh"
+#include "codec/cuda/eb/eb_records.cuh"
+#include "codec/cuda/eb/tile_encode.cuh"
+
+enum { ENTRY_WIDE = 1 << 16, ENTRY_LEFT = 1 << 17 }; // beside an entry: codes of 16 bits; in its place: not done
+
+struct CompressShared {
+    union {
+        struct {
+            alignas(16) u8 out[GROUP_TILES * NARROW_SLOT];
+            alignas(16) u32 planes[GROUP_TILES][256]; // before that, the exchange of codes; of exact tiles, a row
+            alignas(16) u32 high[GROUP_TILES][256];   // of wide tiles, the planes from 8 on
+        };
+        SummaryScratch summary; // when all else is done
+    };
+    alignas(16) u32 columns[GROUP_TILES][64];
+    TileStats stats[GROUP_TILES];
+    quantiser q;
+    u32 entry[GROUP_TILES]; // | ENTRY_WIDE, or ENTRY_LEFT
+    uint2 range_known;      // range_so_far
+    u64 start;
+    u64 offset;  // of the group, from the table's end
+    u64 payload; // bytes claimed up to and with this group
+    u8 *to;      // where the group goes; NULL: it does not fit
+    u32 is_last; // no group has yet to claim
+};
+
+// The end of the tensor, which takes longer where it has padding, comes first.
+__device__ __forceinline__ u32 group_of_block() {
+    return gridDim.x - 1 - blockIdx.x;
+}
+
+// ---- the quantiser ----
+
+// Finds the one that depends on a bound in device memory. It is there after await_quantiser.
+static __device__ __noinline__ void find_quantiser(const CompressArgs &args, CompressShared &shared) {
+    if (threadIdx.x == 0)
+        quantiser_of(bound_of(args.bound, (comet_dtype)args.dtype), (comet_dtype)args.dtype, args.flags, &shared.q);
+    __syncwarp(); // or a warp may come to the barrier in two parts
+}
+
+__device__ __forceinline__ void await_quantiser(const CompressArgs &args) {
+    if (!args.bound_is_known)
+        __syncthreads();
+}
+
+__device__ __forceinline__ const quantiser &quantiser_in(const CompressArgs &args, const CompressShared &shared) {
+    return args.bound_is_known ? args.q : shared.q;
+}
+
+// ---- planning a tile ----
+
+// The first class that reaches so far; QUANTISER_CLASSES: none does.
+__device__ __forceinline__ u32 class_of(const quantiser &q, u32 magnitude) {
+    u32 c = 0;
+    while (c < QUANTISER_CLASSES && (q.classes[c].reach == 0 || magnitude > q.classes[c].reach))
+        c++;
+    return c;
+}
+
+// Loads the tile as it is stored exactly.
+template <int REACH, int DTYPE, int QUANT>
+__device__ __forceinline__ void load_exact(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
+                                           u32 (&p)[8][4], u32 &real) {
+    load_patterns<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p, real);
+    if (quantise_has_grid<QUANT>(args))
+        scale_patterns<REACH, DTYPE>(args, tile, s, lane, real, p);
+}
+
+// The thread's values as the quantiser sees them.
+template <int REACH, int DTYPE, int QUANT>
+__device__ __forceinline__ void values_of(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
+                                          u32 (&p)[8][4], u32 real, float (&v)[8][4]) {
+    const bool has_grid = quantise_has_grid<QUANT>(args);
+    if (has_grid)
+        scale_patterns<REACH, DTYPE>(args, tile, s, lane, real, p);
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            v[a][e] = has_grid ? __uint_as_float(p[a][e]) : float_of_pattern<DTYPE>(p[a][e]);
+}
+
+// Quantises a tile to narrow codes: this lane's words, biased.
+template <int REACH, int QUANT>
+__device__ __forceinline__ void narrow_codes(const CompressArgs &args, const quantiser_class &c, const float (&v)[8][4],
+                                             u32 tile, const TileStart &s, u32 lane, u32 real, u32 *exchange,
+                                             u32 (&u)[8]) {
+    if (QUANT == QUANTISE_FAST || (QUANT == QUANTISE_ANY && c.mode == QUANTISE_NEAREST)) {
+        codes_nearest<REACH>(v, c.inverse, lane, exchange, u);
+        return;
+    }
+    int q[8][4];
+    u32 w[8];
+    codes_any<REACH, QUANT>(args, c, v, tile, s, lane, real, exchange, q);
+    pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
+        return pack_codes(q[a0][e0], q[a1][e1], q[a2][e2], q[a3][e3]);
+    });
+    exchange_codes<REACH>(w, lane, exchange, u);
+}
+
+// Quantises a tile to codes of 16 bits and plans it.
+template <int REACH, int QUANT>
+__device__ __forceinline__ void
+plan_wide_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c, u32 class_index,
+                const float (&v)[8][4], u32 tile, const TileStart &s, u32 lane, u32 warp, u32 real, TilePlan &plan) {
+    int q[8][4];
+    if (QUANT == QUANTISE_FAST)
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            q[i / 4][i % 4] = code_nearest(v[i / 4][i % 4], c.inverse);
+    else
+        codes_any<REACH, QUANT>(args, c, v, tile, s, lane, real, shared.planes[warp], q);
+    WideStore store = {shared.planes[warp], shared.high[warp]};
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            put_wide_code(store, tile_index<REACH>(lane, a, e), q[a][e]);
+    plan_wide<REACH>(args.geometry, tile, s, lane, class_index, store, shared.columns[warp], plan);
+}
+
+template <int REACH, int DTYPE, int QUANT>
+__device__ __forceinline__ u32 plan_exact(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane) {
+    u32 p[8][4], real, marked = 0;
+    load_exact<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real);
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            marked += p[a][e] != 0;
+    u32 both = __reduce_add_sync(ALL_LANES, marked | (u32)__popc(real) << 16);
+    return exact_entry(both & 0xffff, both >> 16, args.dtype == COMET_F32 ? 4 : 2, !(args.flags & STREAM_GRID));
+}
+
+// ---- the end of a call ----
+
+// Header and result; `payload`: bytes claimed by all groups. By the last block, when all records are written.
+__device__ __forceinline__ void finish(const CompressArgs &args, CompressShared &shared, u64 payload) {
+    const uint2 range = range_so_far(&args.workspace->totals);
+    summarise(args.workspace->records, (u32)args.groups, shared.summary);
+    const Summary &summary = shared.summary.all;
+    const u64 bytes = args.payload_start + payload;
+    const float bound = args.bound_is_known ? args.q.bound : shared.q.bound;
+    const bool fits = shared.start % 256 == 0 && shared.start <= args.capacity && bytes <= args.capacity - shared.start;
+    if (threadIdx.x == 0) {
+        comet_cuda_result *r = args.result;
+        r->codec.bytes = bytes;
+        r->codec.bound = (double)bound;
+        r->codec.tiles = (int64_t)args.geometry.tiles;
+        r->codec.tiles_exact = (int64_t)summary.counts[3];
+        r->codec.tiles_wide = (int64_t)summary.counts[4];
+        stats_of(summary, range, &args.workspace->totals, args.count, &r->codec.stats);
+        r->start = shared.start;
+        r->end = fits ? (shared.start + bytes + 255) / 256 * 256 : shared.start;
+        r->status = fits ? COMET_OK : COMET_ERROR_CAPACITY;
+        r->reserved = 0;
+    }
+    if (fits && threadIdx.x < STREAM_HEADER_BYTES / 4) {
+        u32 i = threadIdx.x, word = args.header.words[i];
+        word = i == CUDA_HEADER_WORD_BOUND       ? __float_as_uint(bound)
+               : i == CUDA_HEADER_WORD_BYTES     ? (u32)bytes
+               : i == CUDA_HEADER_WORD_BYTES + 1 ? (u32)(bytes >> 32)
+                                                 : word;
+        ((u32 *)(args.base + shared.start))[i] = word;
+    }
+}
+
+// ---- writing a group ----
+
+// Copies a narrow tile from shared memory to any address.
+__device__ __forceinline__ void copy_tile(const u8 *from, u32 bytes, u8 *to, u32 lane) {
+    u32 head = (u32)(4 - ((u64)to & 3)) & 3; // to the first aligned word
+    head = min(head, bytes);
+    if (lane < head)
+        to[lane] = from[lane];
+    u32 words = (bytes - head) / 4, done = head + 4 * words;
+    for (u32 i = lane; i < words; i += 32) { // from is 4-byte aligned
+        u32 a = *(const u32 *)(from + 4 * i), b = *(const u32 *)(from + 4 * i + 4);
+        *(u32 *)(to + head + 4 * i) = __funnelshift_r(a, b, 8 * head);
+    }
+    if (lane < bytes - done)
+        to[done + lane] = from[done + lane];
+}
+
+template <int REACH, int DTYPE, int QUANT>
+__device__ __forceinline__ void write_special(const CompressArgs &args, CompressShared &shared, const TilePlan &plan,
+                                              u32 tile, u32 lane, u32 warp, u8 *to) {
+    u32 kind = plan.entry >> ENTRY_KIND_SHIFT;
+    if (kind == KIND_CODES && plan.wide) {
+        WideStore store = {shared.planes[warp], shared.high[warp]};
+        write_wide<REACH>(plan, lane, store, shared.columns[warp], to);
+    } else if (kind == KIND_CODES) {
+        copy_tile(shared.out + warp * NARROW_SLOT, plan.entry & ENTRY_SIZE_MASK, to, lane);
+    } else {
+        u32 p[8][4], real;
+        TileStart s = tile_start<REACH>(args.geometry, tile);
+        load_exact<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real);
+        u32 value_bytes = args.dtype == COMET_F32 ? 4 : 2;
+        write_exact<REACH>(p, real, lane, kind, value_bytes, shared.planes[warp], shared.columns[warp], to);
+    }
+}
+
+// The group's row of the table. By warp 0.
+__device__ __forceinline__ void write_table(u8 *table, u32 group, u64 offset, u32 entry, u32 lane) {
+    u32 next = __shfl_down_sync(ALL_LANES, entry, 1);
+    u32 *row = (u32 *)(table + GROUP_BYTES * (u64)group);
+    if (lane < GROUP_TILES && lane % 2 == 0)
+        row[2 + lane / 2] = (entry & 0xffff) | next << 16;
+    if (lane < 2)
+        row[lane] = (u32)(offset >> 32 * lane);
+}
+
+// The entries of a group's tiles, one in each of lanes 0 to 7; and what follows from them.
+struct GroupPlan {
+    u32 entry, bytes, room; // room: bytes, rounded up to units of 16
+    u32 begin;              // of this warp's tile
+};
+
+__device__ __forceinline__ GroupPlan group_plan(const CompressShared &shared, u32 lane, u32 warp) {
+    GroupPlan g;
+    g.entry = shared.entry[lane & 7];
+    u32 size = lane < GROUP_TILES ? g.entry & ENTRY_SIZE_MASK : 0;
+    u32 both = __reduce_add_sync(ALL_LANES, size | (lane < warp ? size << 16 : 0)); // at most 33,000 each
+    g.bytes = both & 0xffffu;
+    g.room = (g.bytes + 15) & ~15u;
+    g.begin = both >> 16;
+    return g;
+}
+
+__device__ __forceinline__ u64 stream_start(const CompressArgs &args) {
+    return args.start ? *args.start : 0;
+}
+
+// What the answer to a claim means, for all threads to see. By one thread.
+__device__ __forceinline__ void take_claim(const CompressArgs &args, CompressShared &shared, u32 room, u64 start,
+                                           unsigned long long answer) {
+    const u64 before = claimed_bytes(answer), at = args.payload_start + before;
+    const bool fits = start % 256 == 0 && start <= args.capacity && at + room <= args.capacity - start;
+    shared.start = start;
+    shared.to = fits ? args.base + start + at : NULL;
+    shared.offset = at - STREAM_HEADER_BYTES - GROUP_BYTES * args.groups;
+    shared.payload = before + room;
+    shared.is_last = claimed_groups(answer) + 1 == args.groups;
+}
+
+// The warps that do what a group needs once. The last one seldom has bytes to copy, for which its record would have to
+// wait.
+enum { WARP_OF_CLAIM = 0, WARP_OF_TABLE = 1, WARP_OF_RECORD = GROUP_TILES - 1 };
+
+// The end of a group. By all warps.
+__device__ __forceinline__ void end_group(const CompressArgs &args, CompressShared &shared, u32 thread) {
+    Totals *totals = &args.workspace->totals;
+    if (thread == 32 * WARP_OF_RECORD)
+        record_is_written(totals);
+    if (!shared.is_last)
+        return;
+    await_records(totals, args.groups);
+    finish(args, shared, shared.payload);
+}
+
+// Claims space for a group of planned narrow tiles, packs them and writes them out. By all warps.
+template <int REACH>
+__device__ __forceinline__ void write_common(const CompressArgs &args, CompressShared &shared, u32 group, u32 thread,
+                                             const TilePlan &plan, const GroupPlan &g) {
+    const u32 lane = thread & 31, warp = thread >> 5;
+    unsigned long long answer = 0;
+    u64 start = 0;
+    if (thread == 32 * WARP_OF_CLAIM) { // the answer is used after the columns are written
+        answer = claim_room(&args.workspace->totals, g.room);
+        start = stream_start(args);
+    }
+    if (warp == WARP_OF_RECORD)
+        write_record(shared.stats, 0, 0, shared.range_known, args.workspace, group, lane);
+    if (plan.entry)
+        write_narrow<REACH>(plan, lane, shared.columns[warp], shared.out, g.begin);
+    if (thread < g.room - g.bytes)
+        shared.out[g.bytes + thread] = 0;
+    if (thread == 32 * WARP_OF_CLAIM)
+        take_claim(args, shared, g.room, start, answer);
+    __syncthreads();
+    u8 *to = shared.to;
+    if (to == NULL)
+        return;
+    if (16 * thread < g.room)
+        ((uint4 *)to)[thread] = ((const uint4 *)shared.out)[thread];
+    if (16 * BLOCK_THREADS < g.room)
+#pragma unroll 1
+        for (u32 i = thread + BLOCK_THREADS; 16 * i < g.room; i += BLOCK_THREADS)
+            ((uint4 *)to)[i] = ((const uint4 *)shared.out)[i];
+    if (warp == WARP_OF_TABLE)
+        write_table(args.base + shared.start + STREAM_HEADER_BYTES, group, shared.offset, g.entry, lane);
+}
+
+// The same for a group in which not all tiles have narrow codes.
+template <int REACH, int DTYPE, int QUANT>
+__device__ __forceinline__ void write_mixed(const CompressArgs &args, CompressShared &shared, u32 group, u32 thread,
+                                            const TilePlan &plan) {
+    const u32 lane = thread & 31, warp = thread >> 5;
+    const GroupPlan g = group_plan(shared, lane, warp);
+    if (thread == 32 * WARP_OF_CLAIM)
+        take_claim(args, shared, g.room, stream_start(args), claim_room(&args.workspace->totals, g.room));
+    if (warp == WARP_OF_RECORD) {
+        u32 exact =
+                __ballot_sync(ALL_LANES, lane < GROUP_TILES && (g.entry & 0xffff) >> ENTRY_KIND_SHIFT != KIND_CODES),
+            wide = __ballot_sync(ALL_LANES, lane < GROUP_TILES && g.entry & ENTRY_WIDE);
+        write_record(shared.stats, __popc(exact), __popc(wide), make_uint2(0, 0), args.workspace, group, lane);
+    }
+    const bool special = plan.wide || plan.entry >> ENTRY_KIND_SHIFT != KIND_CODES;
+    if (plan.entry && !special)
+        write_narrow<REACH>(plan, lane, shared.columns[warp], shared.out, warp * NARROW_SLOT);
+    __syncthreads();
+    u8 *to = shared.to;
+    if (to == NULL)
+        return;
+    if (warp == WARP_OF_TABLE)
+        write_table(args.base + shared.start + STREAM_HEADER_BYTES, group, shared.offset, g.entry, lane);
+    if (plan.entry)
+        write_special<REACH, DTYPE, QUANT>(args, shared, plan, group * GROUP_TILES + warp, lane, warp, to + g.begin);
+    if (thread < g.room - g.bytes)
+        to[g.bytes + thread] = 0;
+}
+
+#endif
