@@ -22,6 +22,7 @@ enum {
     MOST_THREADS = 256,
     MOST_BATCHES = 64,
     MOST_BATCH = 1 << 16,
+    MOST_SHARDS = 1 << 12,
     MOST_SIDE = 8192,
     MOST_CLAIM = 16 /* samples taken at a time */
 };
@@ -32,6 +33,7 @@ static comet_status fill_in(const comet_dataset *set, const comet_loader_options
                             comet_message *message) {
     *o = *options;
     o->threads = o->threads ? o->threads : 1;
+    o->shards = o->shards ? o->shards : 1;
     o->batches = o->batches ? o->batches : 3;
     o->decode_bytes = o->decode_bytes ? o->decode_bytes : 12u << 20;
     o->least_area = o->least_area > 0.0 ? o->least_area : 0.08;
@@ -39,14 +41,15 @@ static comet_status fill_in(const comet_dataset *set, const comet_loader_options
                 o->width <= MOST_SIDE && (o->channels == 1 || o->channels == 3) && o->threads <= MOST_THREADS &&
                 o->batches >= 2 && o->batches <= MOST_BATCHES && o->least_area <= 1.0 &&
                 o->decode_bytes >= COMET_DECODE_LEAST_BYTES && o->decode_bytes <= (size_t)1 << 32 &&
+                o->shards <= MOST_SHARDS && o->shard < o->shards &&
                 (o->split == COMET_SPLIT_TRAIN || o->split == COMET_SPLIT_EVALUATE);
     if (!right)
         return comet_message_set(message, COMET_ERROR_ARGUMENT, "impossible options for loading data");
-    int64_t count = comet_dataset_get_info(set)->count[o->split];
-    if (o->split == COMET_SPLIT_TRAIN && count < o->batch)
+    int64_t count = comet_dataset_get_info(set)->count[o->split], batch = comet_loader_whole_batch(o);
+    if (o->split == COMET_SPLIT_TRAIN && count < batch)
         return comet_message_set(message, COMET_ERROR_ARGUMENT,
-                                 "a batch of %d is more than all %lld training images; use a smaller one", o->batch,
-                                 (long long)count);
+                                 "a batch of %lld is more than all %lld training images; use a smaller one",
+                                 (long long)batch, (long long)count);
     return COMET_OK;
 }
 
@@ -344,7 +347,8 @@ comet_status comet_loader_set_state(comet_loader *loader, const comet_loader_sta
     if (status != COMET_OK)
         return status;
     comet_loader_cursor cursor = {state->epoch, state->position};
-    if (loader->options.split == COMET_SPLIT_TRAIN && loader->count - cursor.position < loader->options.batch)
+    if (loader->options.split == COMET_SPLIT_TRAIN &&
+        loader->count - cursor.position < comet_loader_whole_batch(&loader->options))
         cursor = (comet_loader_cursor){state->epoch + 1, 0};
     pthread_mutex_lock(&loader->lock);
     loader->pausing = true;
@@ -361,7 +365,7 @@ comet_status comet_loader_set_state(comet_loader *loader, const comet_loader_sta
 }
 
 int64_t comet_loader_batches(const comet_loader *loader) {
-    int64_t batch = loader->options.batch;
+    int64_t batch = comet_loader_whole_batch(&loader->options);
     return loader->options.split == COMET_SPLIT_TRAIN ? loader->count / batch : (loader->count + batch - 1) / batch;
 }
 

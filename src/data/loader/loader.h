@@ -12,7 +12,7 @@
 
 typedef struct comet_loader_options {
     comet_split split;
-    int32_t batch;                   /* samples */
+    int32_t batch;                   /* samples; of this shard, where there are several */
     int32_t height, width, channels; /* of what comes out; channels 1 or 3 */
     comet_augment augment;           /* training only: evaluation has none */
     double least_area;               /* COMET_AUGMENT_RESIZED_CROP; 0: 0.08 */
@@ -22,6 +22,13 @@ typedef struct comet_loader_options {
     size_t decode_bytes; /* most for one image, see comet_decoder; 0: 12 MiB. No more than needed is taken */
     const comet_allocator *allocator;
 
+    /*
+     * Of `shards` processes that train together (0: 1), this is number `shard`, from 0. Together they get what one
+     * loader with batches of shards * batch gets: of each such whole batch the first has the first `batch` samples, and
+     * so on. Augmentation, too, is the same: it depends on the sample, not on who asks.
+     */
+    unsigned shard, shards;
+
     /* Called by comet_loader_next for each file that cannot be used, once, in the order of the samples. May be NULL. */
     void (*report)(void *context, const char *line);
     void *report_context;
@@ -30,18 +37,21 @@ typedef struct comet_loader_options {
 typedef struct comet_batch {
     const uint8_t *pixels; /* NHWC */
     const int32_t *labels;
-    /* training: always options.batch; evaluation: the last one, and those with broken files, have fewer */
+    /*
+     * training: always options.batch; evaluation: the last one, and those with broken files, have fewer. Shards have as
+     * many batches as each other: of an evaluation's last one some may have none.
+     */
     int32_t count;
     uint32_t epoch;   /* from 0 */
     int64_t position; /* of its first sample in the epoch */
     bool last;        /* of the epoch; the next batch begins another one */
 } comet_batch;
 
-/* Where in the data a loader is: enough to go on there, bit by bit. */
+/* Where in the data a loader is: enough to go on there, bit by bit. That of one shard is that of all. */
 typedef struct comet_loader_state {
     uint64_t seed;
     uint32_t epoch;
-    int64_t position; /* samples of the epoch that were delivered */
+    int64_t position; /* samples of the epoch that were delivered, to all shards together */
     int64_t count;    /* of the split */
     uint32_t digest;  /* of the split */
 } comet_loader_state;
@@ -71,8 +81,8 @@ void comet_loader_free(comet_loader *loader);
 
 /*
  * The next batch, which is valid until the next call; waits for it if it must. Epochs follow one another without end.
- * Training leaves out the last samples of an epoch where they are fewer than a batch. After a failure (memory; too many
- * broken files in a row) every further call fails. Calls for one loader must not overlap.
+ * Training leaves out the last samples of an epoch where they are fewer than a batch (of all shards together). After a
+ * failure (memory; too many broken files in a row) every further call fails. Calls for one loader must not overlap.
  */
 comet_status comet_loader_next(comet_loader *loader, comet_batch *batch, comet_message *message);
 
@@ -81,7 +91,7 @@ comet_loader_state comet_loader_get_state(const comet_loader *loader);
 
 /*
  * Goes on from `state`, its seed included; the batch that was delivered is no longer valid. COMET_ERROR_MISMATCH if it
- * is of other data. Another batch size is allowed: positions are samples.
+ * is of other data. Another batch size or number of shards is allowed: positions are samples.
  */
 comet_status comet_loader_set_state(comet_loader *loader, const comet_loader_state *state, comet_message *message);
 

@@ -11,15 +11,31 @@ static bool trains(const comet_loader *loader) {
     return loader->options.split == COMET_SPLIT_TRAIN;
 }
 
+int64_t comet_loader_whole_batch(const comet_loader_options *options) {
+    return (int64_t)options->batch * options->shards;
+}
+
+/* Samples of a whole batch before this shard's. */
+static int64_t shard_offset(const comet_loader *loader) {
+    return (int64_t)loader->options.batch * loader->options.shard;
+}
+
 int32_t comet_loader_advance(const comet_loader *loader, comet_loader_cursor *cursor) {
-    int64_t batch = loader->options.batch, left = loader->count - cursor->position;
+    int64_t batch = comet_loader_whole_batch(&loader->options), left = loader->count - cursor->position;
     int64_t size = left < batch ? left : batch, rest = left - size;
     cursor->position += size;
     if (rest == 0 || (trains(loader) && rest < batch)) {
         cursor->epoch++;
         cursor->position = 0;
     }
-    return (int32_t)size;
+    int64_t part = size - shard_offset(loader);
+    return part <= 0 ? 0 : part < loader->options.batch ? (int32_t)part : loader->options.batch;
+}
+
+/* Where in the epoch this shard's part begins; the end where it has none. */
+static int64_t first_of(const comet_loader *loader, const comet_loader_slot *slot) {
+    int64_t first = slot->position + shard_offset(loader);
+    return first < loader->count ? first : loader->count;
 }
 
 /* Sample `index` into place `item`. */
@@ -65,7 +81,7 @@ void comet_loader_make(comet_loader_worker *worker, comet_loader_slot *slot, int
     comet_loader *loader = worker->loader;
     comet_loader_item *item = &slot->items[place];
     comet_message message;
-    item->sample = slot->position + place;
+    item->sample = first_of(loader, slot) + place;
     if (trains(loader))
         item->sample = comet_order_at(loader->options.seed, slot->epoch, loader->count, item->sample);
     item->absent = false;
@@ -124,7 +140,7 @@ comet_status comet_loader_finish(comet_loader *loader, comet_loader_slot *slot, 
                            .labels = slot->labels,
                            .count = kept,
                            .epoch = slot->epoch,
-                           .position = slot->position,
+                           .position = first_of(loader, slot),
                            .last = after.position == 0};
     return COMET_OK;
 }

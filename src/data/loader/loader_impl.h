@@ -23,7 +23,7 @@ typedef struct comet_loader_slot {
     int32_t *labels;
     comet_loader_item *items;
     uint32_t epoch;
-    int64_t position;
+    int64_t position;   /* of the whole batch, all shards together */
     int32_t size, done; /* samples in it; finished */
 } comet_loader_slot;
 
@@ -34,7 +34,7 @@ typedef struct comet_loader_worker {
     void *workspace;
 } comet_loader_worker;
 
-/* A place in the sequence of samples. */
+/* A place in the sequence of samples: the beginning of a whole batch, of which each shard has its part. */
 typedef struct comet_loader_cursor {
     uint32_t epoch;
     int64_t position;
@@ -69,7 +69,10 @@ void comet_loader_make(comet_loader_worker *worker, comet_loader_slot *slot, int
 comet_status comet_loader_finish(comet_loader *loader, comet_loader_slot *slot, comet_batch *batch,
                                  comet_message *message);
 
-/* Moves past a batch. Returns its size. */
+/* Samples of a whole batch, all shards together. */
+int64_t comet_loader_whole_batch(const comet_loader_options *options);
+
+/* Moves past a whole batch. Returns how many samples of it are this shard's. */
 int32_t comet_loader_advance(const comet_loader *loader, comet_loader_cursor *cursor);
 
 #endif
