@@ -106,12 +106,12 @@ static void add_entry(plan_totals *t, const comet_plan_entry *e) {
 plan_totals plan_sum(const plan_request *r, const plan_case *c) {
     const comet_plan_bytes plan = comet_plan_get_bytes(c->plan, NULL);
     plan_totals t = {.static_bytes = c->fit.bytes.static_bytes,
-                     .arena_bytes = c->fit.bytes.arena_bytes,
+                     .buffer_bytes = c->fit.bytes.buffer_bytes,
                      .library_bytes = c->fit.bytes.library_bytes,
                      .data_bytes = r->trainer.reserved_bytes,
                      .raw_bytes = plan.saved_raw_bytes,
                      .stored_bytes = plan.saved_stored_bytes};
-    t.stream_bytes = c->fit.bytes.planned_peak_bytes - t.static_bytes - t.arena_bytes;
+    t.stream_bytes = c->fit.bytes.planned_peak_bytes - t.static_bytes - t.buffer_bytes;
     t.peak_bytes = c->fit.bytes.planned_peak_bytes + t.library_bytes + t.data_bytes;
     t.spilled_bytes = plan.store_bytes - t.stream_bytes; /* what the store has no room for under the limit */
     for (int i = 0; i < c->entry_count; i++)

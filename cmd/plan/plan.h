@@ -34,7 +34,7 @@ typedef struct plan_answer {
 
 /* Where the peak comes from. */
 typedef struct plan_totals {
-    size_t static_bytes, arena_bytes, stream_bytes, library_bytes;
+    size_t static_bytes, buffer_bytes, stream_bytes, library_bytes;
     size_t data_bytes;              /* data set and prefetch; 0: not known */
     size_t peak_bytes;              /* of all these */
     size_t raw_bytes, stored_bytes; /* of all that is saved */

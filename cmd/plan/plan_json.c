@@ -23,7 +23,7 @@ static void put_request(json *j, const plan_request *r) {
 static void put_totals(json *j, const plan_request *r, const plan_totals *t) {
     json_integer(j, "peak_bytes", (int64_t)t->peak_bytes);
     json_integer(j, "static_bytes", (int64_t)t->static_bytes);
-    json_integer(j, "arena_bytes", (int64_t)t->arena_bytes);
+    json_integer(j, "arena_bytes", (int64_t)t->buffer_bytes);
     json_integer(j, "stream_bytes", (int64_t)t->stream_bytes);
     json_integer(j, "library_bytes", (int64_t)t->library_bytes);
     if (r->data)

@@ -142,7 +142,7 @@ static void print_size(const char *name, size_t bytes, int estimate) {
 
 static void print_totals(const plan_totals *t) {
     print_size("weights, gradients, optimiser", t->static_bytes, 0);
-    print_size("buffers: what is computed, and what is kept", t->arena_bytes, 0);
+    print_size("buffers: what is computed, and what is kept", t->buffer_bytes, 0);
     if (t->stream_bytes)
         print_size("compressed, at the fullest moment", t->stream_bytes, t->estimates);
     print_size("oneDNN's own: code, packed matrices", t->library_bytes, 0);

@@ -138,7 +138,7 @@ static void put_totals(report *r, const plan_request *request, const plan_answer
     const plan_totals totals[] = {plan_sum(request, &answer->shown), plan_sum(request, &answer->baseline)};
     for (int i = 0; i < 2; i++) {
         const plan_totals *t = &totals[i];
-        const size_t sizes[SIZES] = {t->raw_bytes,    t->stored_bytes,  t->static_bytes, t->arena_bytes,
+        const size_t sizes[SIZES] = {t->raw_bytes,    t->stored_bytes,  t->static_bytes, t->buffer_bytes,
                                      t->stream_bytes, t->library_bytes, t->peak_bytes};
         cells[COLUMNS * i] = i ? "none" : "as planned";
         for (int k = 0; k < SIZES; k++)

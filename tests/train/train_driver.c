@@ -274,7 +274,7 @@ static int time_steps(int argc, char **argv) {
     printf("{\"ms\": %.2f, \"loss\": %.6f, \"static\": %zu, \"arena\": %zu, \"live\": %zu, \"saved_raw\": %zu, "
            "\"saved_stored\": %zu, "
            "\"peak\": %zu, \"resident_peak\": %zu}\n",
-           ms[skip + (steps - skip) / 2], result.loss, b.static_bytes, b.arena_bytes, b.live_bytes, b.saved_raw_bytes,
+           ms[skip + (steps - skip) / 2], result.loss, b.static_bytes, b.buffer_bytes, b.live_bytes, b.saved_raw_bytes,
            b.saved_stored_bytes, b.peak_bytes, (size_t)usage.ru_maxrss * 1024);
     free(ms);
     free(labels);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A plan: from a graph, a batch and the forms wanted, everything about a step's memory before the first step runs. What is saved for
- * backward and how, the life of every buffer, its place in one arena, and the peak.
+ * backward and how, the life of every buffer, its place, and the peak.
  *
  * Times: forward of node i is at i, the loss at n, backward of node i at 2 n - i. A buffer lives from its first to its last time, both
  * included; two that live at the same time do not overlap.
@@ -23,7 +23,7 @@ typedef enum comet_saved_kind {
 } comet_saved_kind;
 
 /*
- * How a saved tensor is held. COMET_FORM_KEEP without offload: in the arena, where it was made. COMET_FORM_RECOMPUTE: not at all; before the
+ * How a saved tensor is held. COMET_FORM_KEEP without offload: in a buffer, where it was made. COMET_FORM_RECOMPUTE: not at all; before the
  * first backward that needs it, forward is run again from what is held. Else in the store.
  */
 typedef struct comet_form {
@@ -76,15 +76,15 @@ typedef struct comet_plan_options {
 
 typedef struct comet_plan_bytes {
     size_t static_bytes; /* parameters and their gradients */
-    size_t arena_bytes;
-    size_t live_bytes;         /* the most that lives at one time: what an arena without gaps would take */
+    size_t buffer_bytes;
+    size_t live_bytes;         /* the most that lives at one time: what buffers without gaps would take */
     size_t saved_raw_bytes;    /* all entries as they are */
     size_t saved_stored_bytes; /* and as they are held */
     size_t
         store_bytes; /* the store when it holds most: streams in whole pages, a reserve for those whose size is an estimate, the codec's workspace */
     size_t
         worst_scratch_bytes; /* the most that one stream and its workspace can take: with so much, the rest can be in the file */
-    size_t peak_bytes; /* static + arena + store */
+    size_t peak_bytes; /* static + buffers + store */
 } comet_plan_bytes;
 
 /* `graph` and `backend` must outlive the plan. COMET_ERROR_UNSUPPORTED: the backend cannot run a node; the message names it. */
@@ -102,10 +102,10 @@ comet_plan_bytes comet_plan_get_bytes(const comet_plan *plan, const comet_learne
 int comet_plan_entries(const comet_plan *plan);
 const comet_plan_entry *comet_plan_get_entry(const comet_plan *plan, int index);
 
-/* 1: it is in the store while it is saved, in memory or in the file; 0: in the arena. */
+/* 1: it is in the store while it is saved, in memory or in the file; 0: in a buffer. */
 int comet_plan_in_store(const comet_plan_entry *entry);
 
-/* The times of a step, 2 n + 1 (evaluation: n + 1), and what lives at one of them: buffers of the arena and streams. */
+/* The times of a step, 2 n + 1 (evaluation: n + 1), and what lives at one of them: buffers and streams. */
 int comet_plan_times(const comet_plan *plan);
 size_t comet_plan_bytes_at(const comet_plan *plan, const comet_learned *learned, int time);
 

@@ -118,7 +118,7 @@ size_t comet_plan_bytes_at(const comet_plan *p, const comet_learned *learned, in
 
 comet_plan_bytes comet_plan_get_bytes(const comet_plan *p, const comet_learned *learned) {
     const sizes s = {p, learned};
-    comet_plan_bytes b = {.arena_bytes = p->arena_bytes, .live_bytes = p->live_bytes};
+    comet_plan_bytes b = {.buffer_bytes = p->buffer_bytes, .live_bytes = p->live_bytes};
     b.static_bytes = comet_graph_static_bytes(p->graph, p->options.training);
     for (int i = 0; i < p->entry_count; i++) {
         b.saved_raw_bytes += p->entries[i].raw_bytes;
@@ -126,6 +126,6 @@ comet_plan_bytes comet_plan_get_bytes(const comet_plan *p, const comet_learned *
     }
     b.store_bytes = most_stored(&s);
     b.worst_scratch_bytes = worst_scratch(p);
-    b.peak_bytes = b.static_bytes + b.arena_bytes + b.store_bytes;
+    b.peak_bytes = b.static_bytes + b.buffer_bytes + b.store_bytes;
     return b;
 }

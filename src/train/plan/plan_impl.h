@@ -88,7 +88,7 @@ struct comet_plan {
     int dlogits;          /* buffer */
     int computes_again;   /* 1: some entry is */
     size_t largest_bytes; /* of a value */
-    size_t arena_bytes, live_bytes;
+    size_t buffer_bytes, live_bytes;
     comet_status status; /* of growing */
 };
 
@@ -109,7 +109,7 @@ size_t comet_plan_value_bytes(const comet_plan *p, comet_value v);
 
 /* 1: the entry's values come back with their sign: zeros as zeros, others as others. */
 int comet_form_keeps_sign(const comet_plan_entry *entry);
-int comet_form_is_kept(const comet_form *form); /* in the arena */
+int comet_form_is_kept(const comet_form *form); /* in a buffer */
 int comet_form_is_exact(const comet_form *form);
 
 /* The node that computes a value: a fused ReLU's is its batch norm. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Places in the arena. The largest buffers first, each into the smallest gap that is free for all of its life, or behind the others: the
+ * Places of the buffers in one block. The largest buffers first, each into the smallest gap that is free for all of its life, or behind the others: the
  * usual greedy method, within a few percent of what lives at the worst moment for such graphs.
  */
 #include <stdint.h>
@@ -56,8 +56,8 @@ static void place(comet_plan *p, int index, int *placed, int count, range *taken
             taken[in_the_way++] = (range){other->offset, other->offset + other->bytes};
     }
     b->offset = best_gap(taken, in_the_way, b->bytes);
-    if (b->offset + b->bytes > p->arena_bytes)
-        p->arena_bytes = b->offset + b->bytes;
+    if (b->offset + b->bytes > p->buffer_bytes)
+        p->buffer_bytes = b->offset + b->bytes;
     for (; at > 0 && p->buffers[placed[at - 1]].offset > b->offset; at--)
         placed[at] = placed[at - 1];
     placed[at] = index;

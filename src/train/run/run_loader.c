@@ -65,10 +65,10 @@ comet_status comet_run_trainer_options(const comet_run_options *options, comet_t
 
 size_t comet_run_planned_peak(const comet_run_result *r) {
     const comet_trainer_bytes *b = &r->bytes;
-    const size_t saved = b->planned_peak_bytes - b->static_bytes - b->arena_bytes;
+    const size_t saved = b->planned_peak_bytes - b->static_bytes - b->buffer_bytes;
     const size_t training = r->loader_bytes[COMET_SPLIT_TRAIN] + saved,
                  evaluation = r->loader_bytes[COMET_SPLIT_EVALUATE];
-    return b->static_bytes + b->arena_bytes + b->library_bytes + (training > evaluation ? training : evaluation);
+    return b->static_bytes + b->buffer_bytes + b->library_bytes + (training > evaluation ? training : evaluation);
 }
 
 comet_status comet_run_open_loader(comet_run_session *s, comet_split split, comet_loader **loader) {

@@ -13,7 +13,7 @@ static int needs_holder(const comet_plan *p) {
 }
 
 static comet_status take_memory(comet_step *s, void *memory, size_t bytes, comet_message *message) {
-    const size_t wanted = s->plan->arena_bytes;
+    const size_t wanted = s->plan->buffer_bytes;
     comet_space *space = s->plan->backend->space;
     if (memory && bytes < wanted)
         return comet_message_set(message, COMET_ERROR_CAPACITY, "the step was given %zu bytes, the plan needs %zu",

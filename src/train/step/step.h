@@ -16,7 +16,7 @@ typedef struct comet_step_parts {
     comet_learned *learned; /* of the plan; NULL if everything is kept */
     comet_holder *holder;   /* with a slot for each of the plan's entries; NULL likewise */
     /*
-     * Of the backend's space, at least the plan's arena_bytes: plans that take turns (training and evaluation) can share
+     * Of the backend's space, at least the plan's buffer_bytes: plans that take turns (training and evaluation) can share
      * it. NULL: it takes its own.
      */
     void *memory;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A network being trained inside a memory budget: graph, plans, store, arena and optimiser in one. Bytes of images in, updates of weights
+ * A network being trained inside a memory budget: graph, plans, holder, buffers and optimiser in one. Bytes of images in, updates of weights
  * out; where batches come from and what is done with the figures is the caller's (train/run/run.h).
  */
 #ifndef COMET_TRAIN_TRAINER_H
@@ -145,17 +145,17 @@ const comet_control *comet_trainer_control(const comet_trainer *trainer);
 
 typedef struct comet_trainer_bytes {
     size_t static_bytes; /* weights, gradients, optimiser */
-    size_t arena_bytes;  /* buffers of a step or of evaluation, whichever needs more */
+    size_t buffer_bytes; /* buffers of a step or of evaluation, whichever needs more */
     size_t
-        planned_peak_bytes; /* static + arena + streams, with the reserve for sizes that are estimates; the most so far */
-    size_t library_bytes;   /* what the backend's library takes for itself, beside that; a budget counts it */
-    size_t allocated_peak_bytes;                /* what was held at the worst moment so far */
+        planned_peak_bytes; /* static + buffers + streams, with the reserve for sizes that are estimates; the most so far */
+    size_t library_bytes;        /* what the backend's library takes for itself, beside that; a budget counts it */
+    size_t allocated_peak_bytes; /* what was held at the worst moment so far */
     size_t saved_raw_bytes, saved_stored_bytes; /* planned, of a step */
 } comet_trainer_bytes;
 
 comet_trainer_bytes comet_trainer_get_bytes(const comet_trainer *trainer);
 
-/* What the arena and the store hold, at each of the 2 n + 1 times of a step (train/plan/plan.h), as planned: for a picture. */
+/* What the buffers and the store hold, at each of the 2 n + 1 times of a step (train/plan/plan.h), as planned: for a picture. */
 int comet_trainer_times(const comet_trainer *trainer);
 size_t comet_trainer_bytes_at(const comet_trainer *trainer, int time);
 

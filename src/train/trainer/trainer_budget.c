@@ -97,7 +97,7 @@ comet_status comet_trainer_plan_with(comet_trainer_parts *parts, const comet_tra
 
 /* All but the store. */
 static size_t others(const comet_trainer_parts *parts, const comet_trainer_options *options) {
-    return options->reserved_bytes + parts->library_bytes + parts->static_bytes + comet_trainer_parts_arena(parts);
+    return options->reserved_bytes + parts->library_bytes + parts->static_bytes + comet_trainer_parts_buffers(parts);
 }
 
 size_t comet_trainer_need(const comet_trainer_parts *parts, const comet_trainer_options *options) {

@@ -12,7 +12,7 @@ typedef struct comet_saving {
     int32_t segments; /* the network is cut into so many parts that are computed again, less the last; 0: it is not */
     int32_t held;     /* 16ths of all that is saved, from the end, which are not computed again */
     int32_t forced;   /* 1: whatever form is asked for is computed again; 0: only what was to be */
-    int32_t offload;  /* 16ths of what would be kept in the arena that go to the file, the first first */
+    int32_t offload;  /* 16ths of what would be kept in buffers that go to the file, the first first */
     int32_t
         plain; /* what is larger than 1 - plain / 16 of the largest value is held as it is, whatever codec is asked for */
 } comet_saving;
@@ -49,8 +49,8 @@ struct comet_trainer {
     comet_trainer_parts parts;
     comet_holder *holder;
     size_t store_limit; /* of the holder; 0: none */
-    void *arena;        /* of both plans, which take turns */
-    size_t arena_bytes;
+    void *buffers;      /* of both plans, which take turns */
+    size_t buffer_bytes;
     float *state; /* of the optimiser */
     size_t state_bytes;
     double *means;       /* by parameter, for the mean momentum */
@@ -80,7 +80,7 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
                                      comet_trainer_parts *parts, comet_message *message);
 void comet_trainer_parts_free(comet_trainer_parts *parts);
 void comet_trainer_parts_strip(comet_trainer_parts *parts); /* frees all but graph, backend and the plan that is run */
-size_t comet_trainer_parts_arena(const comet_trainer_parts *parts); /* what both plans need, in whole pages */
+size_t comet_trainer_parts_buffers(const comet_trainer_parts *parts); /* what both plans need, in whole pages */
 
 /* `store_limit` 0: none. */
 comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts, size_t store_limit);

@@ -18,25 +18,25 @@ static comet_status make_holder(comet_trainer *t, comet_message *message) {
                               : comet_message_set(message, status, "the store: %s", comet_status_string(status));
 }
 
-static comet_status take_arena(comet_trainer *t, comet_message *message) {
+static comet_status take_buffers(comet_trainer *t, comet_message *message) {
     comet_space *space = t->parts.backend->space;
-    t->arena_bytes = comet_trainer_parts_arena(&t->parts);
-    comet_status status = space->take(space, t->arena_bytes, &t->arena);
+    t->buffer_bytes = comet_trainer_parts_buffers(&t->parts);
+    comet_status status = space->take(space, t->buffer_bytes, &t->buffers);
     return status == COMET_OK
                ? COMET_OK
                : comet_message_set(message, status, "no memory for the activations: %zu bytes are needed",
-                                   t->arena_bytes);
+                                   t->buffer_bytes);
 }
 
-static void give_arena(comet_trainer *t) {
-    comet_space *space = t->arena ? t->parts.backend->space : NULL;
+static void give_buffers(comet_trainer *t) {
+    comet_space *space = t->buffers ? t->parts.backend->space : NULL;
     if (space)
-        space->give(space, t->arena, t->arena_bytes);
-    t->arena = NULL;
+        space->give(space, t->buffers, t->buffer_bytes);
+    t->buffers = NULL;
 }
 
 static comet_status make_steps(comet_trainer *t, comet_message *message) {
-    comet_step_parts parts = {t->parts.learned, t->holder, t->arena, t->arena_bytes};
+    comet_step_parts parts = {t->parts.learned, t->holder, t->buffers, t->buffer_bytes};
     comet_status status = comet_step_new(t->parts.plan, &parts, t->allocator, &t->step, message);
     parts.learned = NULL;
     parts.holder = NULL;
@@ -48,14 +48,14 @@ static comet_status make_steps(comet_trainer *t, comet_message *message) {
 comet_status comet_trainer_take(comet_trainer *t, comet_message *message) {
     comet_status status = make_holder(t, message);
     if (status == COMET_OK)
-        status = take_arena(t, message);
+        status = take_buffers(t, message);
     return status == COMET_OK ? make_steps(t, message) : status;
 }
 
 size_t comet_trainer_allocated(const comet_trainer *t) {
     size_t now = t->past_peak;
     if (t->holder)
-        now = t->parts.static_bytes + t->arena_bytes + t->holder->stats(t->holder).peak_bytes;
+        now = t->parts.static_bytes + t->buffer_bytes + t->holder->stats(t->holder).peak_bytes;
     return now > t->past_peak ? now : t->past_peak;
 }
 
@@ -64,7 +64,7 @@ void comet_trainer_give(comet_trainer *t) {
     comet_step_free(t->evaluation);
     comet_step_free(t->step);
     t->step = t->evaluation = NULL;
-    give_arena(t);
+    give_buffers(t);
     comet_holder_free(t->holder);
     t->holder = NULL;
 }

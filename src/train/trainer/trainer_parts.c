@@ -149,20 +149,20 @@ void comet_trainer_parts_free(comet_trainer_parts *parts) {
     memset(parts, 0, sizeof *parts);
 }
 
-size_t comet_trainer_parts_arena(const comet_trainer_parts *parts) {
-    const size_t training = comet_plan_get_bytes(parts->plan, NULL).arena_bytes;
-    const size_t evaluation = comet_plan_get_bytes(parts->evaluation, NULL).arena_bytes;
+size_t comet_trainer_parts_buffers(const comet_trainer_parts *parts) {
+    const size_t training = comet_plan_get_bytes(parts->plan, NULL).buffer_bytes;
+    const size_t evaluation = comet_plan_get_bytes(parts->evaluation, NULL).buffer_bytes;
     return comet_pages_round(training > evaluation ? training : evaluation);
 }
 
 comet_trainer_bytes comet_trainer_parts_bytes(const comet_trainer_parts *parts, size_t store_limit) {
     const comet_plan_bytes plan = comet_plan_get_bytes(parts->plan, parts->learned);
     const size_t store = store_limit && store_limit < plan.store_bytes ? store_limit : plan.store_bytes;
-    const size_t arena = comet_trainer_parts_arena(parts);
+    const size_t buffers = comet_trainer_parts_buffers(parts);
     return (comet_trainer_bytes){.static_bytes = parts->static_bytes,
-                                 .arena_bytes = arena,
+                                 .buffer_bytes = buffers,
                                  .library_bytes = parts->library_bytes,
-                                 .planned_peak_bytes = parts->static_bytes + arena + store,
+                                 .planned_peak_bytes = parts->static_bytes + buffers + store,
                                  .saved_raw_bytes = plan.saved_raw_bytes,
                                  .saved_stored_bytes = plan.saved_stored_bytes};
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of random networks: buffers that live at the same time do not overlap, the arena is not exceeded, and a step
+ * Plans of random networks: buffers that live at the same time do not overlap, their block is not exceeded, and a step
  * gives the same bits as with a place of its own for every buffer. Forms: without loss the same bits as kept; masks
  * stay exact with loss; nothing is left in the store.
  */
@@ -99,7 +99,7 @@ static comet_graph *random_graph(uint64_t seed) {
 static void check_places(const comet_plan *p) {
     for (int i = 0; i < p->buffer_count; i++) {
         const comet_buffer *a = &p->buffers[i];
-        assert_true(a->first <= a->last && a->offset + a->bytes <= p->arena_bytes);
+        assert_true(a->first <= a->last && a->offset + a->bytes <= p->buffer_bytes);
         assert_int_equal(a->offset % 64, 0);
         for (int k = i + 1; k < p->buffer_count; k++) {
             const comet_buffer *b = &p->buffers[k];
@@ -107,7 +107,7 @@ static void check_places(const comet_plan *p) {
                 assert_true(a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset);
         }
     }
-    assert_true(p->live_bytes <= p->arena_bytes);
+    assert_true(p->live_bytes <= p->buffer_bytes);
 }
 
 static float *all_gradients(const comet_graph *g, size_t *count) {
@@ -143,7 +143,7 @@ static void check_same_bits(const float *a, const float *b, size_t count) {
 
 static void check_spread_out(train_case *c) {
     comet_plan *p = c->plan;
-    size_t count, bytes = p->arena_bytes, all = 0;
+    size_t count, bytes = p->buffer_bytes, all = 0;
     char *memory = aligned_alloc(64, bytes + 64);
     float *shared = gradients_in(c, memory, bytes, &count);
     for (size_t i = 0; i < count; i++)
@@ -153,7 +153,7 @@ static void check_spread_out(train_case *c) {
         p->buffers[i].offset = all;
         all += p->buffers[i].bytes + 64;
     }
-    p->arena_bytes = all;
+    p->buffer_bytes = all;
     memory = aligned_alloc(64, all + 64);
     float *apart = gradients_in(c, memory, all, &count);
     check_same_bits(shared, apart, count);
@@ -385,7 +385,7 @@ static void test_evaluation(void **state) {
     assert_done(comet_plan_new(c.graph, c.backend, &(comet_plan_options){.batch = 8}, NULL, &plan, &c.message),
                 c.message);
     check_places(plan);
-    assert_true(comet_plan_get_bytes(plan, NULL).arena_bytes < comet_plan_get_bytes(c.plan, NULL).arena_bytes);
+    assert_true(comet_plan_get_bytes(plan, NULL).buffer_bytes < comet_plan_get_bytes(c.plan, NULL).buffer_bytes);
     assert_int_equal(comet_plan_entries(plan), 0);
     assert_done(comet_step_new(plan, &(comet_step_parts){0}, NULL, &step, &c.message), c.message);
     const size_t bytes = 8 * 12 * 12 * 3 * sizeof(float);
