@@ -14,6 +14,7 @@
 #include "comet/store.h"
 #include "comet/tensor.h"
 #include "comet/threads.h"
+#include "comet/use_stats.h"
 #include "comet/version.h"
 
 #endif

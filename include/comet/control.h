@@ -133,6 +133,21 @@ COMET_API comet_status comet_control_new(const comet_control_methods *methods, c
 /* NULL is allowed. */
 COMET_API void comet_control_free(comet_control *control);
 
+/*
+ * What a controller reads of an observation. Who observes may leave out the rest: it costs time to collect. The rms is read by all: floor and
+ * ceiling are in units of it.
+ */
+enum {
+    COMET_NEEDS_SQUARES = 1,  /* derivative_squares, gradient_squares, error_gain, input_squares, correction */
+    COMET_NEEDS_MEAN = 2,     /* gradient_mean, positions */
+    COMET_NEEDS_MOMENTUM = 4, /* momentum */
+    COMET_NEEDS_ACGC = 8,     /* acgc */
+    COMET_NEEDS_SIZES = 16    /* comet_control_observation.sizes */
+};
+
+/* Of the control's methods: comet:paper is COMET_NEEDS_SQUARES | COMET_NEEDS_MEAN | COMET_NEEDS_MOMENTUM, fixed is 0. */
+COMET_API uint32_t comet_control_needs(const comet_control *control);
+
 /* ---- each iteration ---- */
 
 /* The bound of a tensor now. An index out of range: relative 0, which is lossless. */

@@ -55,7 +55,7 @@ typedef struct comet_control_choice {
 } comet_control_choice;
 
 enum {
-    COMET_CONTROL_VERSION = 1,
+    COMET_CONTROL_VERSION = 2,
     COMET_CONTROL_AT_ONCE = 1, /* flag: needs no statistics: asked when the control is made, and only then */
     COMET_CONTROL_AS_IS = 2 /* flag: bounds are not held between floor and ceiling, nor loosened slowly, nor rounded */
 };
@@ -65,6 +65,7 @@ struct comet_control_methods {
     uint32_t flags;
     size_t size; /* sizeof(comet_control_methods) */
     const char *name;
+    uint32_t needs; /* COMET_NEEDS_...: what `assess` reads; the rest may be 0 */
     /* An instance. May be NULL: then that is the instance. */
     comet_status (*create)(const comet_control_view *view, void **instance);
     void (*release)(void *instance);

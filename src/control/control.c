@@ -171,3 +171,7 @@ void comet_control_free(comet_control *control) {
     int has_allocator = control->options.allocator != NULL;
     comet_memory_give(has_allocator ? &allocator : NULL, control, control->bytes);
 }
+
+uint32_t comet_control_needs(const comet_control *control) {
+    return control->methods->needs;
+}

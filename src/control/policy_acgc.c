@@ -24,4 +24,9 @@ static comet_status assess(void *instance, const comet_control_view *view, comet
 }
 
 const comet_control_methods comet_control_acgc = {
-    COMET_CONTROL_VERSION, 0, sizeof(comet_control_methods), "acgc", NULL, NULL, assess, NULL, NULL, NULL, NULL};
+    .version = COMET_CONTROL_VERSION,
+    .size = sizeof(comet_control_methods),
+    .name = "acgc",
+    .needs = COMET_NEEDS_ACGC,
+    .assess = assess,
+};

@@ -148,4 +148,11 @@ static comet_status assess(void *instance, const comet_control_view *view, comet
 }
 
 const comet_control_methods comet_control_budget = {
-    COMET_CONTROL_VERSION, 0, sizeof(comet_control_methods), "budget", create, release, assess, NULL, NULL, NULL, NULL};
+    .version = COMET_CONTROL_VERSION,
+    .size = sizeof(comet_control_methods),
+    .name = "budget",
+    .needs = COMET_NEEDS_SQUARES | COMET_NEEDS_MOMENTUM | COMET_NEEDS_SIZES,
+    .create = create,
+    .release = release,
+    .assess = assess,
+};

@@ -41,16 +41,17 @@ static comet_status assess_paper(void *instance, const comet_control_view *view,
 }
 
 const comet_control_methods comet_control_comet = {
-    COMET_CONTROL_VERSION, 0, sizeof(comet_control_methods), "comet", NULL, NULL, assess_exact, NULL, NULL, NULL, NULL};
+    .version = COMET_CONTROL_VERSION,
+    .size = sizeof(comet_control_methods),
+    .name = "comet",
+    .needs = COMET_NEEDS_SQUARES | COMET_NEEDS_MOMENTUM,
+    .assess = assess_exact,
+};
 
-const comet_control_methods comet_control_paper = {COMET_CONTROL_VERSION,
-                                                   0,
-                                                   sizeof(comet_control_methods),
-                                                   "comet:paper",
-                                                   NULL,
-                                                   NULL,
-                                                   assess_paper,
-                                                   NULL,
-                                                   NULL,
-                                                   NULL,
-                                                   NULL};
+const comet_control_methods comet_control_paper = {
+    .version = COMET_CONTROL_VERSION,
+    .size = sizeof(comet_control_methods),
+    .name = "comet:paper",
+    .needs = COMET_NEEDS_SQUARES | COMET_NEEDS_MEAN | COMET_NEEDS_MOMENTUM,
+    .assess = assess_paper,
+};

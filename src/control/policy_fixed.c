@@ -10,14 +10,10 @@ static comet_status assess(void *instance, const comet_control_view *view, comet
     return COMET_OK;
 }
 
-const comet_control_methods comet_control_fixed = {COMET_CONTROL_VERSION,
-                                                   COMET_CONTROL_AT_ONCE | COMET_CONTROL_AS_IS,
-                                                   sizeof(comet_control_methods),
-                                                   "fixed",
-                                                   NULL,
-                                                   NULL,
-                                                   assess,
-                                                   NULL,
-                                                   NULL,
-                                                   NULL,
-                                                   NULL};
+const comet_control_methods comet_control_fixed = {
+    .version = COMET_CONTROL_VERSION,
+    .flags = COMET_CONTROL_AT_ONCE | COMET_CONTROL_AS_IS,
+    .size = sizeof(comet_control_methods),
+    .name = "fixed",
+    .assess = assess,
+};

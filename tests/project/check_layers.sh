@@ -20,6 +20,7 @@ codec/cuda/eb          codec/cuda codec/eb
 codec/cuda/norm        codec/cuda/eb
 codec/cuda/instances   codec/cuda/norm
 control                codec
+control/collect        control
 store/host             codec
 store/device           codec
 store/device/cuda      store/device codec/cuda

@@ -15,7 +15,7 @@ static int is_controlled(const comet_plan_entry *e) {
            e->form.codec.codec == COMET_CODEC_EB && !e->form.fixed;
 }
 
-/* ---- memory: one block ---- */
+/* ---- memory: one block, and a workspace when it is known what is wanted ---- */
 
 typedef struct layout {
     char *memory; /* NULL: only counted */
@@ -29,7 +29,7 @@ static void *place(layout *l, size_t count, size_t size) {
 }
 
 static void lay_out(comet_collect *c, const comet_plan *p, layout *l) {
-    const size_t count = (size_t)c->count, channels = (size_t)c->most_channels;
+    const size_t count = (size_t)c->count;
     (void)place(l, 1, sizeof *c);
     c->tensors = place(l, count, sizeof *c->tensors);
     c->list = place(l, count, sizeof *c->list);
@@ -40,41 +40,10 @@ static void lay_out(comet_collect *c, const comet_plan *p, layout *l) {
     c->of_value = place(l, (size_t)p->graph->value_count, sizeof *c->of_value);
     c->of_norm = place(l, (size_t)p->n, sizeof *c->of_norm);
     c->nodes = place(l, (size_t)p->n, sizeof *c->nodes);
-    c->scratch = place(l, 1, comet_statistics_bytes(c->most_channels, comet_collect_arrays(c)));
-    c->channels = place(l, (size_t)comet_collect_arrays(c) * channels, sizeof *c->channels);
-    c->inverse = place(l, 3 * channels, sizeof *c->inverse);
-    c->places = place(l, 4 * channels * COMET_ALIKE_BLOCKS, sizeof *c->places);
-    c->inputs = place(l, (size_t)c->most_inputs * COMET_COLLECT_COMMON, sizeof *c->inputs);
-}
-
-/* Of what is summed by channel: the inputs of layers, and of norms, activations and channel scales, whose outputs have as many. */
-static int64_t most_channels(const comet_graph *g) {
-    int64_t most = 1;
-    for (int i = 0; i < g->node_count; i++) {
-        const int channels = comet_value_shape(g, g->nodes[i].input[0])->channels;
-        most = channels > most ? channels : most;
-    }
-    return most;
-}
-
-/* Of one output of a layer before a batch norm. */
-static int64_t most_inputs(const comet_plan *p) {
-    const comet_graph *g = p->graph;
-    int64_t most = 1;
-    for (int i = 0; i < g->node_count; i++) {
-        const int before =
-            g->nodes[i].kind == COMET_OP_BATCH_NORM ? g->values[comet_plan_root(p, g->nodes[i].input[0])].producer : -1;
-        const int weight = before < 0 ? -1 : g->nodes[before].parameter[COMET_PARAMETER_WEIGHT];
-        if (weight < 0)
-            continue;
-        const int64_t inputs = g->parameters[weight].count / comet_value_shape(g, g->nodes[before].output)->channels;
-        most = inputs > most ? inputs : most;
-    }
-    return most;
 }
 
 static comet_collect *take(const comet_plan *p, int acgc, const comet_allocator *allocator) {
-    comet_collect counted = {.most_channels = most_channels(p->graph), .most_inputs = most_inputs(p), .acgc = acgc};
+    comet_collect counted = {.acgc = acgc};
     layout l = {NULL, 0};
     for (int i = 0; i < p->entry_count; i++)
         counted.count += is_controlled(&p->entries[i]);
@@ -85,8 +54,6 @@ static comet_collect *take(const comet_plan *p, int acgc, const comet_allocator 
     memset(c, 0, l.bytes);
     c->bytes = l.bytes;
     c->count = counted.count;
-    c->most_channels = counted.most_channels;
-    c->most_inputs = counted.most_inputs;
     c->acgc = acgc;
     if (allocator) {
         c->allocator_copy = *allocator;
@@ -97,15 +64,45 @@ static comet_collect *take(const comet_plan *p, int acgc, const comet_allocator 
     return c;
 }
 
+static size_t most(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+static int take_workspace(comet_collect *c, const comet_plan *p) {
+    size_t bytes = 1;
+    for (int i = 0; i < p->n; i++)
+        bytes = most(bytes, comet_collect_node_workspace(p->graph, i, c->batch, c->nodes[i].wants, c->acgc));
+    for (int i = 0; i < p->entry_count; i++)
+        if (is_controlled(&p->entries[i]))
+            bytes = most(bytes, comet_collect_tensor_workspace(p->graph, &p->entries[i], c->batch));
+    c->workspace = comet_memory_take(c->allocator, bytes);
+    c->workspace_bytes = c->workspace ? bytes : 0;
+    return c->workspace != NULL;
+}
+
+comet_stats_exec comet_collect_exec(const comet_collect *c) {
+    return (comet_stats_exec){.size = sizeof(comet_stats_exec),
+                              .threads = c->threads,
+                              .workspace = c->workspace,
+                              .workspace_bytes = c->workspace_bytes};
+}
+
+void comet_collect_check(comet_collect *c, comet_status status) {
+    if (status != COMET_OK && status != COMET_ERROR_DIVERGED && c->status == COMET_OK)
+        c->status = status;
+}
+
 void comet_collect_free(comet_collect *c) {
     if (!c)
         return;
     comet_allocator copy = c->allocator_copy;
-    comet_memory_give(c->allocator ? &copy : NULL, c, c->bytes);
+    const comet_allocator *allocator = c->allocator ? &copy : NULL;
+    comet_memory_give(allocator, c->workspace, c->workspace_bytes);
+    comet_memory_give(allocator, c, c->bytes);
 }
 
 size_t comet_collect_bytes(const comet_collect *c) {
-    return c->bytes;
+    return c->bytes + c->workspace_bytes;
 }
 
 /* ---- the list ---- */
@@ -138,9 +135,9 @@ static void list_uses(comet_collect *c) {
     }
 }
 
-comet_status comet_collect_new(const comet_plan *plan, int acgc, const comet_allocator *allocator,
+comet_status comet_collect_new(const comet_plan *plan, uint32_t needs, const comet_allocator *allocator,
                                comet_collect **collect, comet_message *message) {
-    comet_collect *c = take(plan, acgc, allocator);
+    comet_collect *c = take(plan, (needs & COMET_NEEDS_ACGC) != 0, allocator);
     if (!c)
         return comet_message_memory(message);
     c->graph = plan->graph;
@@ -154,6 +151,10 @@ comet_status comet_collect_new(const comet_plan *plan, int acgc, const comet_all
         return comet_message_set(message, COMET_ERROR_UNSUPPORTED,
                                  "a tensor is read by more than %d layers: no controller can set its bound; give one",
                                  COMET_COLLECT_MOST_USES);
+    }
+    if (!take_workspace(c, plan)) {
+        comet_collect_free(c);
+        return comet_message_memory(message);
     }
     *collect = c;
     return COMET_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a controller (comet/control.h) must know of a network being trained: which saved tensors it sets the bound of, what each is used for in
- * backward, and, on iterations for which it asks, the statistics of these uses. docs/theory.md, section 8, is the list.
+ * What a controller (comet/control.h) must know of a network being trained: which saved tensors it sets the bound of,
+ * what each is used for in backward, and, on iterations for which it asks, the statistics of these uses.
+ * docs/theory.md, section 8, is the list.
  *
  *     comet_collect_new(plan, ...);                      the tensors: for comet_control_new
  *     comet_collect_begin(c);                            before the first batch of an update
@@ -18,10 +19,11 @@
 typedef struct comet_collect comet_collect;
 
 /*
- * The tensors are the plan's that are stored by `eb` and whose bound is not given (comet_form.fixed). Other plans of the same graph and batch may be run
- * afterwards: what they have not is not observed. `acgc`: what AC-GC alone needs, too. The graph must outlive it.
+ * The tensors are the plan's that are stored by `eb` and whose bound is not given (comet_form.fixed). Other plans of
+ * the same graph and batch may be run afterwards: what they have not is not observed. `needs`: what the controller
+ * says of itself (COMET_NEEDS_ACGC costs more, the rest is always collected). The graph must outlive it.
  */
-comet_status comet_collect_new(const comet_plan *plan, int acgc, const comet_allocator *allocator,
+comet_status comet_collect_new(const comet_plan *plan, uint32_t needs, const comet_allocator *allocator,
                                comet_collect **collect, comet_message *message);
 void comet_collect_free(comet_collect *collect);
 size_t comet_collect_bytes(const comet_collect *collect); /* all that it holds */
@@ -43,13 +45,16 @@ typedef struct comet_collect_update {
 } comet_collect_update;
 
 /*
- * Hands over what was seen since comet_collect_begin. A tensor of which something is missing (it is computed again, or its layer's backward did not
- * run) is left out.
+ * Hands over what was seen since comet_collect_begin. A tensor of which something is missing (it is computed again,
+ * or its layer's backward did not run) is left out.
  */
 comet_status comet_collect_observe(comet_collect *collect, const comet_collect_update *update, comet_control *control,
                                    int64_t iteration);
 
-/* What comet_collect_observe would say of a tensor: for tests and studies. NULL: something is missing. Until the next call. */
+/*
+ * What comet_collect_observe would say of a tensor: for tests and studies. NULL: something is missing. Until the next
+ * call.
+ */
 const comet_control_observation *comet_collect_observation(comet_collect *collect, const comet_collect_update *update,
                                                            int32_t tensor);
 
@@ -59,13 +64,17 @@ const comet_control_observation *comet_collect_observation(comet_collect *collec
 void comet_collect_batch_begin(comet_collect *collect);
 void comet_collect_batch_end(comet_collect *collect);
 
-/* `values` before compressing, of a part of the batch where the entry has parts, and the grid that they are on; NULL: result alone. */
+/*
+ * `values` before compressing, of a part of the batch where the entry has parts, and the grid that they are on; NULL:
+ * result alone.
+ */
 void comet_collect_saved(comet_collect *collect, const comet_plan_entry *entry, const comet_tensor *values,
                          const comet_codec_grid *grid, const comet_codec_result *result);
 
 /*
- * Before the backward of call->node: inputs and output gradient are there. `norm_side`: of a SiLU, the side data of the batch norm before it; NULL if there
- * is none. A batch norm whose input comes in parts is told of each part instead, when it is in call->x[0] for the first time.
+ * Before the backward of call->node: inputs and output gradient are there. `norm_side`: of a SiLU, the side data of
+ * the batch norm before it; NULL if there is none. A batch norm whose input comes in parts is told of each part
+ * instead, when it is in call->x[0] for the first time.
  */
 void comet_collect_backward(comet_collect *collect, const comet_op_call *call, const float *norm_side);
 void comet_collect_part(comet_collect *collect, const comet_op_call *call, int part, int parts);

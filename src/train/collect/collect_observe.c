@@ -1,72 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From what was seen of tensors and layers to what a controller is told of a tensor's uses. */
-#include <math.h>
-#include <string.h>
-
 #include "train/collect/collect_impl.h"
-
-/* ---- batches ---- */
-
-void comet_collect_begin(comet_collect *c) {
-    for (int32_t i = 0; i < c->count; i++)
-        c->tensors[i].now = c->tensors[i].all = (comet_collect_stored){0};
-    for (int i = 0; i < c->graph->node_count; i++)
-        c->nodes[i] = (comet_collect_node){.wants = c->nodes[i].wants};
-}
-
-void comet_collect_batch_begin(comet_collect *c) {
-    for (int32_t i = 0; i < c->count; i++)
-        c->tensors[i].now = (comet_collect_stored){0};
-}
-
-static void add(comet_collect_stored *sum, const comet_collect_stored *more) {
-    sum->count += more->count;
-    sum->nonzero += more->nonzero;
-    sum->squares += more->squares;
-    sum->bytes += more->bytes;
-    sum->bound += more->bound;
-    sum->streams += more->streams;
-}
-
-void comet_collect_batch_end(comet_collect *c) {
-    for (int32_t i = 0; i < c->count; i++)
-        add(&c->tensors[i].all, &c->tensors[i].now);
-}
-
-void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const comet_tensor *values,
-                         const comet_codec_grid *grid, const comet_codec_result *result) {
-    const int32_t tensor = comet_collect_find(c, e);
-    if (tensor < 0)
-        return;
-    if (values && c->tensors[tensor].now.streams == 0) /* the first part's images stand for all */
-        comet_collect_see_errors(c, &c->tensors[tensor], e, values, grid, result->bound);
-    const comet_collect_stored more = {.count = (double)result->stats.count,
-                                       .nonzero = (double)result->stats.nonzero,
-                                       .squares = result->stats.sum_squares,
-                                       .bytes = (double)result->bytes,
-                                       .bound = result->bound,
-                                       .streams = 1};
-    add(&c->tensors[tensor].now, &more);
-}
 
 /* ---- uses ---- */
 
 static const comet_collect_node *node_at(const comet_collect *c, int node) {
     return &c->nodes[node];
-}
-
-/* A mean over the update's batches. */
-static double mean(const comet_collect_node *n, double sum) {
-    return sum / n->batches;
-}
-
-static double derivative_of(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u) {
-    double derivative = t->all.nonzero / t->all.count;
-    if (u->source >= 0)
-        derivative = mean(node_at(c, u->source), node_at(c, u->source)->derivative);
-    if (u->factor >= 0) /* taken as independent of what they multiply */
-        derivative *= mean(node_at(c, u->factor), node_at(c, u->factor)->factor_squares);
-    return derivative;
 }
 
 static double squares_of(const comet_parameter *p) {
@@ -76,72 +15,52 @@ static double squares_of(const comet_parameter *p) {
     return sum;
 }
 
-static double acgc_of_layer(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u) {
-    const comet_node *node = &c->graph->nodes[u->node];
-    const comet_parameter *weight = &c->graph->parameters[u->parameter];
-    const int is_conv = node->kind == COMET_OP_CONV;
-    return comet_acgc_conv(squares_of(weight), node_at(c, u->node)->output_squares, t->all.count,
-                           is_conv ? (double)(node->as.conv.kernel * node->as.conv.kernel_width) : 1,
-                           is_conv ? (double)node->as.conv.stride : 1);
+/* The norm or SiLU that a layer's input is rebuilt from. */
+static void set_source(const comet_collect *c, int source, comet_stats_use *s) {
+    if (source < 0)
+        return;
+    if (c->graph->nodes[source].kind == COMET_OP_SILU)
+        s->silu = &node_at(c, source)->seen.silu;
+    else
+        s->norm = &node_at(c, source)->seen.norm;
 }
 
-static void layer_stats(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
-                        comet_use_stats *s) {
+static void set_parts(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
+                      comet_stats_use *s) {
     const comet_collect_node *n = node_at(c, u->node);
-    const double channels = (double)comet_value_shape(c->graph, c->graph->nodes[u->node].output)->channels;
-    s->derivative_squares = derivative_of(c, t, u) * mean(n, n->inside);
-    s->gradient_squares = n->output_squares / channels;
-    s->gradient_mean = n->positions > 0 ? n->output_sizes / (n->positions * channels) : 0;
-    s->positions = n->positions;
-    if (c->acgc)
-        s->acgc = acgc_of_layer(c, t, u);
-}
-
-/* What a channel has in common reaches a weight as far as its input correlates with u. */
-static double norm_gain(const comet_collect_node *norm, const comet_collect_node *layer) {
-    const double common = layer->input_squares > 0 ? layer->common_squares / layer->input_squares : 0;
-    return mean(norm, norm->own_gain) + mean(norm, norm->common_gain) * common;
-}
-
-/* Errors that are alike where gradients are: more than independent ones add up to; never less than half of their variance. */
-static double correction_of(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u) {
-    const comet_node *node = &c->graph->nodes[u->node];
-    const comet_collect_node *n = node_at(c, u->node);
-    if (!t->has_alike)
-        return 1;
-    if (u->kind == COMET_USE_CONV_WEIGHTS)
-        return sqrt(fmax(comet_collect_together(&t->masked, &n->gradient, node->as.conv.stride), 0.5));
-    if (u->kind == COMET_USE_NORM_SCALE || u->kind == COMET_USE_NORM_INPUT)
-        return sqrt(fmax(comet_collect_together(&t->plain, &n->gradient, 1), 0.5));
-    return 1;
-}
-
-static void use_stats(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
-                      comet_use_stats *s) {
-    const comet_collect_node *n = node_at(c, u->node), *reached = node_at(c, u->reached);
+    s->layer = u->kind == COMET_USE_NORM_SCALE ? NULL : &node_at(c, u->reached)->seen.layer;
     switch (u->kind) {
     case COMET_USE_CONV_WEIGHTS:
     case COMET_USE_LINEAR_WEIGHTS:
-        layer_stats(c, t, u, s);
+        set_source(c, u->source, s);
+        s->scale = u->factor >= 0 ? &node_at(c, u->factor)->seen.scale : NULL;
+        s->weight_gradient_squares = c->acgc ? squares_of(&c->graph->parameters[u->parameter]) : 0;
         break;
-    case COMET_USE_NORM_SCALE: /* what is summed changes with u through a SiLU, too */
-        s->derivative_squares = 1;
-        s->gradient_squares = u->source >= 0 ? node_at(c, u->source)->scale_squares : n->scale_squares;
+    case COMET_USE_NORM_SCALE:
+        s->norm = &n->seen.norm;
+        set_source(c, u->source, s);
         break;
     case COMET_USE_NORM_INPUT:
-        s->error_gain = norm_gain(n, reached);
-        s->input_squares = reached->input_squares;
-        if (c->acgc)
-            s->acgc = mean(n, n->acgc) * reached->output_squares;
+        s->norm = &n->seen.norm;
         break;
-    case COMET_USE_CURVE_INPUT: /* a norm takes the mean of its errors away */
-        s->error_gain = mean(n, n->curve_gain);
-        s->input_squares = t->kind == COMET_SAVED_NORM ? reached->input_variances : reached->input_squares;
+    case COMET_USE_CURVE_INPUT:
+        s->silu = &n->seen.silu;
+        s->norm = t->kind == COMET_SAVED_NORM ? &node_at(c, t->node)->seen.norm : NULL;
         break;
     default:
-        s->error_gain = mean(n, n->channel_gain) * derivative_of(c, t, u);
-        s->input_squares = reached->input_squares;
+        s->scale = &n->seen.scale;
+        set_source(c, u->source, s);
     }
+}
+
+static comet_status stats_of(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
+                             double momentum, comet_use_stats *stats) {
+    comet_stats_use use = COMET_STATS_USE_INIT;
+    use.kind = u->kind;
+    use.tensor = &t->all;
+    use.momentum = momentum;
+    set_parts(c, t, u, &use);
+    return comet_stats_of_use(&use, stats);
 }
 
 /* ---- observations ---- */
@@ -161,7 +80,8 @@ static int is_seen(const comet_collect *c, const comet_collect_tensor *t) {
     for (int i = 0; i < t->use_count; i++) {
         const int nodes[] = {t->uses[i].node, t->uses[i].source, t->uses[i].factor, t->uses[i].reached};
         for (size_t k = 0; k < sizeof nodes / sizeof *nodes; k++)
-            if (nodes[k] >= 0 && node_at(c, nodes[k])->wants && !(node_at(c, nodes[k])->batches > 0))
+            if (nodes[k] >= 0 && node_at(c, nodes[k])->wants &&
+                !comet_collect_node_is_seen(c->graph, nodes[k], node_at(c, nodes[k])))
                 return 0;
     }
     return 1;
@@ -174,16 +94,12 @@ const comet_control_observation *comet_collect_observation(comet_collect *c, con
     comet_control_observation *o = &c->observations[tensor];
     if (!is_seen(c, t))
         return NULL;
-    for (int i = 0; i < t->use_count; i++) {
-        stats[i] = (comet_use_stats){.momentum = momentum_of(update, t->uses[i].parameter)};
-        use_stats(c, t, &t->uses[i], &stats[i]);
-        stats[i].correction = correction_of(c, t, &t->uses[i]);
-    }
-    const double batches = t->all.count / (double)t->values;
-    c->sizes[tensor] = (comet_control_size){t->all.bound / t->all.streams, t->all.bytes / batches};
+    for (int i = 0; i < t->use_count; i++)
+        comet_collect_check(c, stats_of(c, t, &t->uses[i], momentum_of(update, t->uses[i].parameter), &stats[i]));
+    c->sizes[tensor] = comet_stats_tensor_size(&t->all, t->values);
     *o = (comet_control_observation){.tensor = tensor,
                                      .size_count = 1,
-                                     .rms = t->all.nonzero > 0 ? sqrt(t->all.squares / t->all.nonzero) : 0,
+                                     .rms = comet_stats_tensor_rms(&t->all),
                                      .uses = stats,
                                      .sizes = &c->sizes[tensor]};
     return o;
@@ -197,5 +113,7 @@ comet_status comet_collect_observe(comet_collect *c, const comet_collect_update 
         if (o)
             c->observations[count++] = *o;
     }
+    if (c->status != COMET_OK)
+        return c->status;
     return comet_control_observe(control, iteration, c->observations, count);
 }

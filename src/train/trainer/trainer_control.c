@@ -2,6 +2,7 @@
 /* A trainer's controller: bounds before each step, statistics after it. Iterations are updates, skipped ones included. */
 #include <string.h>
 
+#include "comet/control_methods.h"
 #include "train/trainer/trainer_impl.h"
 
 /* ---- making one ---- */
@@ -12,8 +13,7 @@ comet_status comet_trainer_control_parts(comet_trainer_parts *parts, const comet
     const comet_saving none = {0};
     comet_status status = comet_trainer_plan_with(parts, options, &none, message);
     if (status == COMET_OK)
-        status = comet_collect_new(parts->plan, parts->methods == comet_control_find("acgc"), parts->allocator,
-                                   &parts->collect, message);
+        status = comet_collect_new(parts->plan, parts->methods->needs, parts->allocator, &parts->collect, message);
     if (status != COMET_OK)
         return status;
     parts->static_bytes = comet_collect_bytes(parts->collect);

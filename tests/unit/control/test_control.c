@@ -528,6 +528,7 @@ static comet_control_methods grower_methods(void) {
                                    0,
                                    sizeof(comet_control_methods),
                                    "grower",
+                                   COMET_NEEDS_SQUARES,
                                    grower_create,
                                    grower_release,
                                    grower_assess,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/backend/cpu/alike.h"
+#include "control/collect/alike.h"
 
 #include <math.h>
 
-#include "train/backend/cpu/loop.h"
+#include "base/loop.h"
 
 enum { LANES = 16 };
 
 /*
- * An error of rounding is a sawtooth of the value. Two values that are apart by `t` cells, wherever they lie in them, have errors whose product is in
- * the mean 1 - 6 t (1 - t) of the variance, t without its whole part.
+ * An error of rounding is a sawtooth of the value. Two values that are apart by `t` cells, wherever they lie in them,
+ * have errors whose product is in the mean 1 - 6 t (1 - t) of the variance, t without its whole part.
  */
 COMET_INLINE float alike(float apart) {
     const float t = apart - floorf(apart);
@@ -62,12 +62,12 @@ COMET_CLONES(read_grid,
 COMET_CLONES(read_relu,
              (const float *x, const comet_alike_channels *a, int64_t count, float *restrict cells, float *restrict on),
              (x, a, count, cells, on)) {
-    const float *scale = a->scale, *shift = a->shift, *threshold = a->threshold, *gamma = a->gamma;
+    const float *scale = a->scale, *shift = a->shift, *threshold = a->threshold, *slope = a->slope;
     const float inverse = a->inverse_cell;
     for (int64_t c = 0; c < count; c++) {
         const float u = scale[c] * x[c] + shift[c], above = u - threshold[c];
         cells[c] = u * inverse;
-        on[c] = (gamma[c] < 0 ? -above : above) > 0;
+        on[c] = (slope[c] < 0 ? -above : above) > 0;
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/backend/cpu/loop.h"
+#include "base/loop.h"
 
 #include "base/parallel.h"
 

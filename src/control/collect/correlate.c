@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outputs of a layer at a few positions, and what they have to do with its inputs there. */
-#include "train/backend/cpu/loop.h"
-#include "train/backend/cpu/statistics.h"
+#include "control/collect/correlate.h"
+
+#include "base/loop.h"
 
 enum { LANES = 16 };
 
@@ -24,14 +24,14 @@ COMET_CLONES(add_scaled, (const float *x, float scale, int64_t count, float *to)
         to[i] += scale * x[i];
 }
 
-double comet_statistics_dot(const float *a, const float *b, int64_t count) {
+double comet_correlate_dot(const float *a, const float *b, int64_t count) {
     double sum;
     dot(a, b, count, &sum);
     return sum;
 }
 
-void comet_statistics_correlate(const float *x, const double *squares, int positions, int64_t inputs,
-                                const float *weights, float *sums, comet_correlation *found) {
+void comet_correlate(const float *x, const double *squares, int positions, int64_t inputs, const float *weights,
+                     float *sums, comet_correlation *found) {
     for (int p = 0; p < positions; p++) {
         const float *at = x + p * inputs;
         double u;

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is seen of a batch norm: sums by channel over the parts of a batch, and what follows from them. */
+#include <math.h>
+#include <string.h>
+
+#include "base/fp_environment.h"
+#include "codec/call.h"
+#include "control/collect/call.h"
+#include "control/collect/neighbours.h"
+
+/* ---- arguments ---- */
+
+static int is_right(const comet_norm_pass *p) {
+    return p->scale && p->gamma && p->beta && p->parts >= 1 && p->part >= 0 && p->part < p->parts;
+}
+
+static comet_status rows_of(const comet_norm_pass *given, int shape_only, comet_norm_pass *p, comet_norm_rows *n) {
+    static const comet_norm_pass defaults = COMET_NORM_PASS_INIT;
+    if (!given || !comet_call_options(p, sizeof *p, given, &defaults) || (!shape_only && !is_right(p)))
+        return COMET_ERROR_ARGUMENT;
+    comet_status status = comet_maps_of(p->values, shape_only, &n->x);
+    if (status == COMET_OK)
+        status = comet_maps_of(p->gradient, shape_only, &n->dy);
+    if (status != COMET_OK)
+        return status;
+    n->scale = p->shift ? p->scale : NULL;
+    n->shift = p->shift;
+    n->gamma = p->gamma;
+    n->beta = p->beta;
+    n->mask = p->relu ? p->mask : NULL;
+    n->relu = p->relu != 0;
+    n->greatest = p->acgc != 0;
+    return comet_maps_alike(&n->x, &n->dy) ? COMET_OK : COMET_ERROR_ARGUMENT;
+}
+
+/* ---- memory ---- */
+
+typedef struct norm_memory {
+    double *batch;  /* by channel, of all parts so far: first, so that it stays where it is */
+    float *inverse; /* three arrays: 1 / deviation of what is stored, and acgc's two */
+    comet_sums sums;
+    float *places;
+} norm_memory;
+
+enum { SUMS = 3 };
+
+static int64_t arrays_of(const comet_norm_rows *n) {
+    return n->greatest ? COMET_SUMS_MOST_ARRAYS : SUMS;
+}
+
+static size_t lay_out(const comet_norm_rows *n, void *workspace, norm_memory *m) {
+    comet_stats_memory all = {workspace, 0};
+    const int64_t channels = n->x.channels;
+    m->batch = comet_stats_place(&all, (size_t)(arrays_of(n) * channels), sizeof *m->batch);
+    m->inverse = comet_stats_place(&all, 3 * (size_t)channels, sizeof *m->inverse);
+    m->sums.sums = comet_stats_place(&all, 1, comet_sums_bytes(channels, (int)arrays_of(n)));
+    comet_stats_place_strips(&all, &n->x, &n->dy, &m->sums);
+    m->places = comet_stats_place(&all, comet_neighbours_floats(channels, COMET_GRADIENT_ARRAYS), sizeof *m->places);
+    return all.bytes;
+}
+
+comet_status comet_stats_norm_workspace(const comet_norm_pass *pass, size_t *bytes) {
+    comet_norm_pass p;
+    comet_norm_rows n;
+    norm_memory m;
+    comet_status status = rows_of(pass, 1, &p, &n);
+    if (status != COMET_OK || !bytes)
+        return status != COMET_OK ? status : COMET_ERROR_ARGUMENT;
+    *bytes = lay_out(&n, NULL, &m);
+    return COMET_OK;
+}
+
+/* ---- a part ---- */
+
+static void read_norm(const comet_gradient *g, int64_t place, float *room, float *values) {
+    const comet_norm_rows *n = g->context;
+    comet_norm_gradient(n, place, room, room + n->x.channels, values);
+}
+
+static void add_part(const comet_norm_rows *n, int is_first, const comet_stats_exec *exec, const norm_memory *m,
+                     comet_stats_norm *norm) {
+    const int64_t sums = SUMS * n->x.channels, all = arrays_of(n) * n->x.channels;
+    const comet_gradient gradient = {&n->dy, read_norm, n};
+    comet_sums_norm(exec->threads, n, &m->sums);
+    if (is_first) {
+        comet_see_gradient(exec->threads, &gradient, m->places, &norm->gradient);
+        memset(m->batch, 0, (size_t)all * sizeof *m->batch);
+    }
+    for (int64_t i = 0; i < sums; i++)
+        m->batch[i] += m->sums.sums[i];
+    for (int64_t i = sums; i < all; i++)
+        m->batch[i] = fmax(m->batch[i], m->sums.sums[i]);
+}
+
+/* ---- the batch ---- */
+
+/* AC-GC's is proportional to the sum of dX^2, which is seen at the layer before. */
+static double acgc_of(const comet_norm_stats *stats, const double *sums, float *greatest) {
+    const int64_t channels = stats->channels;
+    for (int64_t k = 0; k < channels; k++) {
+        greatest[k] = (float)sums[3 * channels + k];
+        greatest[channels + k] = (float)(sums[4 * channels + k] / (double)stats->inverse_deviation[k]);
+    }
+    const comet_acgc_norm_stats acgc = {.norm = stats,
+                                        .input_gradient_squares = 1,
+                                        .nonzero = sums + 2 * channels,
+                                        .greatest_gradient = greatest,
+                                        .greatest_value = greatest + channels};
+    return comet_acgc_norm(&acgc);
+}
+
+/* From the sums over all rows: numbers for an error of variance 1 in what is stored, u or the input itself. */
+static comet_status end_batch(const comet_norm_rows *n, const float *scale, double pixels, const norm_memory *m,
+                              comet_stats_norm *norm) {
+    const int64_t channels = n->x.channels;
+    comet_norm_stats stats = {.channels = channels,
+                              .positions = pixels,
+                              .gamma = n->gamma,
+                              .inverse_deviation = m->inverse,
+                              .scale_gradient = m->batch + channels,
+                              .gradient_squares = m->batch,
+                              .slope_squares = m->batch + 2 * channels,
+                              .fan_in = 1};
+    double squares = 0;
+    for (int64_t k = 0; k < channels; k++) {
+        const double of_u = n->scale ? (double)scale[k] : 1;
+        m->inverse[k] = (float)((double)scale[k] * of_u);
+        squares += m->batch[k] * of_u * of_u;
+    }
+    const double derivative = comet_norm_derivative(&stats), both = comet_norm_input_gain(&stats);
+    stats.fan_in = (double)INFINITY;
+    const double own = comet_norm_input_gain(&stats);
+    stats.inverse_deviation = scale;
+    const double acgc = n->greatest ? acgc_of(&stats, m->batch, m->inverse + channels) : 0;
+    norm->batches++;
+    norm->scale_squares += squares / (double)channels;
+    norm->derivative += derivative;
+    norm->own_gain += own;
+    norm->common_gain += both - own;
+    norm->acgc += acgc;
+    return comet_stats_finite((const double[]){squares, derivative, both, own, acgc}, 5);
+}
+
+static comet_status see(const comet_norm_pass *p, const comet_norm_rows *n, const comet_stats_exec *exec,
+                        comet_stats_norm *norm) {
+    norm_memory m;
+    (void)lay_out(n, exec->workspace, &m);
+    add_part(n, p->part == 0, exec, &m, norm);
+    norm->pixels = (double)n->first + (double)comet_maps_pixels(&n->x);
+    if (p->part < p->parts - 1)
+        return COMET_OK;
+    const double pixels = norm->pixels;
+    norm->pixels = 0;
+    return end_batch(n, p->scale, pixels, &m, norm);
+}
+
+comet_status comet_stats_see_norm(const comet_norm_pass *pass, const comet_stats_exec *exec, comet_stats_norm *norm) {
+    comet_norm_pass p;
+    comet_norm_rows n;
+    norm_memory m;
+    comet_stats_exec how;
+    fenv_t callers;
+    comet_status status = rows_of(pass, 0, &p, &n);
+    if (status == COMET_OK && (!norm || norm->size != sizeof *norm || (p.part > 0 && !(norm->pixels > 0))))
+        status = COMET_ERROR_ARGUMENT;
+    if (status == COMET_OK)
+        status = comet_stats_exec_of(exec, lay_out(&n, NULL, &m), &how);
+    if (status != COMET_OK)
+        return status;
+    n.first = p.part == 0 ? 0 : (int64_t)norm->pixels;
+    comet_fp_enter(&callers);
+    status = see(&p, &n, &how, norm);
+    comet_fp_leave(&callers);
+    return status;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is seen of a channel scale (squeeze-excite). */
+#include "base/fp_environment.h"
+#include "codec/call.h"
+#include "control/collect/call.h"
+
+typedef struct scale_maps {
+    comet_maps s, dy;
+} scale_maps;
+
+static comet_status maps_of(const comet_scale_pass *given, int shape_only, scale_maps *m) {
+    static const comet_scale_pass defaults = COMET_SCALE_PASS_INIT;
+    comet_scale_pass p;
+    if (!given || !comet_call_options(&p, sizeof p, given, &defaults))
+        return COMET_ERROR_ARGUMENT;
+    comet_status status = comet_maps_of(p.factors, shape_only, &m->s);
+    if (status == COMET_OK)
+        status = comet_maps_of(p.gradient, shape_only, &m->dy);
+    if (status != COMET_OK)
+        return status;
+    const int fits =
+        m->s.height == 1 && m->s.width == 1 && m->s.images == m->dy.images && m->s.channels == m->dy.channels;
+    return fits ? COMET_OK : COMET_ERROR_ARGUMENT;
+}
+
+static size_t lay_out(const scale_maps *maps, void *workspace, comet_sums *sums) {
+    comet_stats_memory all = {workspace, 0};
+    sums->sums = comet_stats_place(&all, 1, comet_sums_bytes(maps->s.channels, 3));
+    comet_stats_place_strips(&all, &maps->s, &maps->dy, sums);
+    return all.bytes;
+}
+
+comet_status comet_stats_scale_workspace(const comet_scale_pass *pass, size_t *bytes) {
+    scale_maps maps;
+    comet_sums sums;
+    comet_status status = maps_of(pass, 1, &maps);
+    if (status != COMET_OK || !bytes)
+        return status != COMET_OK ? status : COMET_ERROR_ARGUMENT;
+    *bytes = lay_out(&maps, NULL, &sums);
+    return COMET_OK;
+}
+
+static comet_status see(const scale_maps *maps, const comet_stats_exec *exec, comet_stats_scale *scale) {
+    const int64_t channels = maps->s.channels;
+    const double factors = (double)(maps->s.images * channels);
+    double gain = 0, squares = 0;
+    comet_sums memory;
+    (void)lay_out(maps, exec->workspace, &memory);
+    comet_sums_factors(exec->threads, &maps->s, &maps->dy, &memory);
+    for (int64_t k = 0; k < channels; k++) {
+        gain += memory.sums[k];
+        squares += memory.sums[channels + k];
+    }
+    scale->batches++;
+    scale->gain += gain / factors;
+    scale->squares += squares / factors;
+    return comet_stats_finite((const double[]){gain, squares}, 2);
+}
+
+comet_status comet_stats_see_scale(const comet_scale_pass *pass, const comet_stats_exec *exec,
+                                   comet_stats_scale *scale) {
+    scale_maps maps;
+    comet_sums memory;
+    comet_stats_exec how;
+    fenv_t callers;
+    comet_status status = maps_of(pass, 0, &maps);
+    if (status == COMET_OK)
+        status = scale && scale->size == sizeof *scale ? comet_stats_exec_of(exec, lay_out(&maps, NULL, &memory), &how)
+                                                       : COMET_ERROR_ARGUMENT;
+    if (status != COMET_OK)
+        return status;
+    comet_fp_enter(&callers);
+    status = see(&maps, &how, scale);
+    comet_fp_leave(&callers);
+    return status;
+}
