@@ -21,8 +21,8 @@
  *
  * All calls: COMET_ERROR_ARGUMENT: a NULL, an empty tensor, shapes that do not fit each other, a struct without its
  * size; COMET_ERROR_UNSUPPORTED: a tensor that is not fp32 or not in CPU memory; COMET_ERROR_CAPACITY: the workspace
- * is too small. Nothing has changed then. COMET_ERROR_DIVERGED: something seen is infinite, NaN, or so large that its
- * square is; it was added, and comet_stats_of_use says the same of what follows from it, until the struct is
+ * is too small. Nothing has changed then. COMET_ERROR_DIVERGED: something seen is infinite or NaN, or its square is (in
+ * fp32: from 1e18 on); it was added, and comet_stats_of_use says the same of what follows from it, until the struct is
  * initialised again.
  */
 #ifndef COMET_USE_STATS_H

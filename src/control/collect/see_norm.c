@@ -109,6 +109,18 @@ static double acgc_of(const comet_norm_stats *stats, const double *sums, float *
     return comet_acgc_norm(&acgc);
 }
 
+/* Of the output by what is stored: behind a ReLU only where it is on. */
+static double derivative_of(const comet_norm_rows *n, const comet_norm_stats *stats) {
+    double sum = 0;
+    if (!n->scale)
+        return comet_norm_derivative(stats);
+    for (int64_t k = 0; k < stats->channels; k++) {
+        const double slope = (double)n->gamma[k] * (double)n->scale[k];
+        sum += slope * slope * stats->slope_squares[k] / stats->positions;
+    }
+    return sum / (double)stats->channels;
+}
+
 /* From the sums over all rows: numbers for an error of variance 1 in what is stored, u or the input itself. */
 static comet_status end_batch(const comet_norm_rows *n, const float *scale, double pixels, const norm_memory *m,
                               comet_stats_norm *norm) {
@@ -127,7 +139,7 @@ static comet_status end_batch(const comet_norm_rows *n, const float *scale, doub
         m->inverse[k] = (float)((double)scale[k] * of_u);
         squares += m->batch[k] * of_u * of_u;
     }
-    const double derivative = comet_norm_derivative(&stats), both = comet_norm_input_gain(&stats);
+    const double derivative = derivative_of(n, &stats), both = comet_norm_input_gain(&stats);
     stats.fan_in = (double)INFINITY;
     const double own = comet_norm_input_gain(&stats);
     stats.inverse_deviation = scale;
