@@ -60,30 +60,34 @@ static void see_tensors(const tensors *t, const comet_tensor *x, comet_threads *
     SEE(tensor, &pass, threads, &f->on_grid);
 }
 
-/* Each tensor in one of the layouts. */
-static found see_all(const tensors *t, int form, int other_form, comet_threads *threads) {
-    found f;
-    memset(&f, 0, sizeof f); /* bytes between the fields, too: results are compared as memory */
-    f = (found){COMET_STATS_LAYER_INIT, COMET_STATS_NORM_INIT,  COMET_STATS_NORM_INIT,   COMET_STATS_NORM_INIT,
-                COMET_STATS_SILU_INIT,  COMET_STATS_SCALE_INIT, COMET_STATS_TENSOR_INIT, COMET_STATS_TENSOR_INIT};
+/* Each tensor in one of the layouts; added to what is there. */
+static void see_more(const tensors *t, int form, int other_form, comet_threads *threads, found *f) {
     laid x = lay(&t->v.x, form), dy = lay(&t->v.dy, other_form), u = lay(&t->n.x, form), g = lay(&t->n.dy, other_form),
          s = lay(&t->s, other_form);
     const comet_layer_pass layer = conv_pass(&t->v, &x.tensor, &dy.tensor);
     comet_silu_pass silu = COMET_SILU_PASS_INIT;
     comet_scale_pass scale = COMET_SCALE_PASS_INIT;
-    SEE(layer, &layer, threads, &f.layer);
-    see_norms(t, &u.tensor, &g.tensor, threads, &f);
+    SEE(layer, &layer, threads, &f->layer);
+    see_norms(t, &u.tensor, &g.tensor, threads, f);
     silu.input = &u.tensor, silu.gradient = &g.tensor;
     silu.scale = t->n.scale, silu.gamma = t->n.gamma, silu.beta = t->n.beta;
-    SEE(silu, &silu, threads, &f.silu);
+    SEE(silu, &silu, threads, &f->silu);
     scale.factors = &s.tensor, scale.gradient = &u.tensor;
-    SEE(scale, &scale, threads, &f.scale);
-    see_tensors(t, &u.tensor, threads, &f);
+    SEE(scale, &scale, threads, &f->scale);
+    see_tensors(t, &u.tensor, threads, f);
     free(x.memory);
     free(dy.memory);
     free(u.memory);
     free(g.memory);
     free(s.memory);
+}
+
+static found see_all(const tensors *t, int form, int other_form, comet_threads *threads) {
+    found f;
+    memset(&f, 0, sizeof f); /* bytes between the fields, too: results are compared as memory */
+    f = (found){COMET_STATS_LAYER_INIT, COMET_STATS_NORM_INIT,  COMET_STATS_NORM_INIT,   COMET_STATS_NORM_INIT,
+                COMET_STATS_SILU_INIT,  COMET_STATS_SCALE_INIT, COMET_STATS_TENSOR_INIT, COMET_STATS_TENSOR_INIT};
+    see_more(t, form, other_form, threads, &f);
     return f;
 }
 
@@ -118,8 +122,8 @@ static void test_layouts(void **state) {
 static void test_threads(void **state) {
     (void)state;
     rng r = rng_seed(12);
-    for (int round = 0; round < 10; round++) {
-        tensors t = tensors_new(&r, rng_between(&r, 1, 9));
+    for (int round = 0; round < 10; round++) { /* the last ones so large that threads meet */
+        tensors t = tensors_new(&r, round < 6 ? rng_between(&r, 1, 9) : 400);
         const found alone = see_all(&t, PLANES, ROWS, NULL);
         for (unsigned threads = 1; threads <= 3; threads++) {
             comet_threads *pool;
@@ -198,6 +202,51 @@ static void test_batches_of_a_layer(void **state) {
         assert_near(halves.inside / halves.batches, whole.inside, 1e-12);
         assert_true(halves.input_variances <= whole.input_variances * (1 + 1e-5)); /* around a mean of each */
         conv_free(&v);
+    }
+}
+
+static comet_use_stats use_of(const found *f, comet_use_kind kind) {
+    comet_stats_use use = COMET_STATS_USE_INIT;
+    comet_use_stats stats;
+    use.kind = kind;
+    use.tensor = &f->on_grid, use.layer = &f->layer, use.norm = &f->acgc_norm, use.scale = &f->scale;
+    use.silu = kind == COMET_USE_CURVE_INPUT || kind == COMET_USE_CHANNEL_SCALE ? &f->silu : NULL;
+    use.weight_gradient_squares = 1;
+    assert_ok(comet_stats_of_use(&use, &stats));
+    return stats;
+}
+
+/*
+ * The same batch again: sums are twice what they were, means the same. AC-GC's bound of a layer is |dW|^2, twice as
+ * many values, dY^2.
+ */
+static void test_twice(void **state) {
+    (void)state;
+    rng r = rng_seed(18);
+    for (int round = 0; round < 10; round++) {
+        tensors t = tensors_new(&r, rng_between(&r, 1, 9));
+        found f = see_all(&t, ROWS, PLANES, NULL);
+        comet_use_stats once[COMET_USE_KINDS];
+        for (int kind = 0; kind < COMET_USE_KINDS; kind++)
+            once[kind] = use_of(&f, (comet_use_kind)kind);
+        const double rms = comet_stats_tensor_rms(&f.tensor);
+        see_more(&t, ROWS, PLANES, NULL, &f);
+        for (int kind = 0; kind < COMET_USE_KINDS; kind++) {
+            const comet_use_stats twice = use_of(&f, (comet_use_kind)kind);
+            const int is_layer = kind == COMET_USE_CONV_WEIGHTS || kind == COMET_USE_LINEAR_WEIGHTS;
+            assert_near(twice.gradient_squares, 2 * once[kind].gradient_squares, 1e-12);
+            assert_near(twice.positions, 2 * once[kind].positions, 1e-12);
+            assert_near(twice.input_squares, 2 * once[kind].input_squares, 1e-12);
+            assert_near(twice.derivative_squares, once[kind].derivative_squares, 1e-12);
+            assert_near(twice.gradient_mean, once[kind].gradient_mean, 1e-12);
+            assert_near(twice.error_gain, once[kind].error_gain, 1e-12);
+            assert_near(twice.correction, once[kind].correction, 1e-12);
+            assert_near(twice.acgc, (is_layer ? 0.25 : 2) * once[kind].acgc, 1e-12);
+        }
+        assert_near(comet_stats_tensor_rms(&f.tensor), rms, 1e-12);
+        assert_near(comet_stats_tensor_size(&f.tensor, 50).bytes, 100, 1e-12);
+        assert_near(comet_stats_tensor_size(&f.tensor, 50).bound, 0.2, 1e-12);
+        tensors_free(&t);
     }
 }
 
@@ -320,10 +369,10 @@ static void test_not_finite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),         cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_dimensions),      cmocka_unit_test(test_batches_of_a_layer),
-        cmocka_unit_test(test_parts_of_a_norm), cmocka_unit_test(test_no_gradient),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_layouts),     cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_dimensions),  cmocka_unit_test(test_batches_of_a_layer),
+        cmocka_unit_test(test_twice),       cmocka_unit_test(test_parts_of_a_norm),
+        cmocka_unit_test(test_no_gradient), cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
