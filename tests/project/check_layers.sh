@@ -35,7 +35,7 @@ train/backend          train/optimiser codec data/image
 train/backend/cpu      train/backend store/host
 train/backend/onednn   train/backend/cpu
 train/plan             train/backend
-train/collect          train/plan train/optimiser control train/backend/cpu
+train/collect          train/plan train/optimiser control
 train/step             train/collect
 train/trainer          train/step train/models
 train/checkpoint       train/optimiser data/files data/loader

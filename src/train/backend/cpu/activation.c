@@ -2,10 +2,10 @@
 /* ReLU, SiLU and sigmoid. */
 #include <math.h>
 
+#include "base/loop.h"
+#include "base/vector_math.h"
 #include "train/backend/cpu/bits.h"
 #include "train/backend/cpu/kernels.h"
-#include "train/backend/cpu/loop.h"
-#include "train/backend/cpu/math.h"
 
 enum { ACTIVATION_GRAIN = 8192 };
 

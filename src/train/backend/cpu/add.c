@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums: of two tensors, of gradients, of rows. */
+#include "base/loop.h"
 #include "train/backend/cpu/kernels.h"
-#include "train/backend/cpu/loop.h"
 
 enum { ADD_GRAIN = 16384 };
 

@@ -9,10 +9,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/loop.h"
+#include "base/vector_math.h"
 #include "train/backend/cpu/batch_norm.h"
 #include "train/backend/cpu/bits.h"
-#include "train/backend/cpu/loop.h"
-#include "train/backend/cpu/math.h"
 
 enum { NORM_BLOCKS = 32, NORM_ARRAYS = 10 };
 

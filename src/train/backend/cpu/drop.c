@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
+#include "base/loop.h"
 #include "base/philox.h"
 #include "train/backend/cpu/kernels.h"
-#include "train/backend/cpu/loop.h"
 
 enum { DROP_PURPOSE = 16 << 16, DROP_LANES = 16, DROP_GRAIN = 4 * DROP_LANES };
 

@@ -2,8 +2,8 @@
 /* A sample's map as a vector in the order of NCHW, which is what weights of torchvision expect. */
 #include <string.h>
 
+#include "base/loop.h"
 #include "train/backend/cpu/kernels.h"
-#include "train/backend/cpu/loop.h"
 
 typedef struct transposition {
     const float *from;

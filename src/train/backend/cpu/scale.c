@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Channels times a factor of their sample's (squeeze-excite). */
+#include "base/loop.h"
 #include "train/backend/cpu/kernels.h"
-#include "train/backend/cpu/loop.h"
 
 enum { SCALE_STRIP = 64 };
 

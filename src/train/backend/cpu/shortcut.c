@@ -2,8 +2,8 @@
 /* The shortcut without parameters (He et al. 2015, option A): every stride-th pixel, zeros for the channels that are new. */
 #include <string.h>
 
+#include "base/loop.h"
 #include "train/backend/cpu/kernels.h"
-#include "train/backend/cpu/loop.h"
 
 static void forward_range(const void *context, int64_t first, int64_t end) {
     const comet_op_call *call = context;

@@ -3,8 +3,8 @@
 #ifndef COMET_TRAIN_CPU_WINDOW_H
 #define COMET_TRAIN_CPU_WINDOW_H
 
+#include "base/loop.h"
 #include "train/backend/cpu/kernels.h"
-#include "train/backend/cpu/loop.h"
 
 enum { COMET_STRIP = 64 };
 
