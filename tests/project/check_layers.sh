@@ -31,8 +31,8 @@ data/loader            data/sets
 train/graph            base
 train/models           train/graph
 train/optimiser        train/graph
-train/backend          train/optimiser codec data/image
-train/backend/cpu      train/backend store/host
+train/backend          train/optimiser control data/image
+train/backend/cpu      train/backend control/collect store/host
 train/backend/onednn   train/backend/cpu
 train/plan             train/backend
 train/collect          train/plan train/optimiser control

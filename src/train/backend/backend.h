@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "comet/threads.h"
+#include "comet/use_stats.h"
 #include "data/image/normalise.h"
 #include "train/backend/holder.h"
 #include "train/graph/graph_impl.h"
@@ -103,10 +104,25 @@ typedef struct comet_images_call {
     float *values; /* of `batch` images: those behind `count` are zero */
 } comet_images_call;
 
+/*
+ * Statistics of uses (comet/use_stats.h) of tensors in the backend's space. Parameters, masks and the workspace are in it,
+ * too; what is seen is the host's.
+ */
+typedef struct comet_backend_statistics {
+    comet_status (*see_tensor)(const comet_tensor_pass *pass, const comet_stats_exec *exec, comet_stats_tensor *tensor);
+    comet_status (*see_layer)(const comet_layer_pass *pass, const comet_stats_exec *exec, comet_stats_layer *layer);
+    comet_status (*see_norm)(const comet_norm_pass *pass, const comet_stats_exec *exec, comet_stats_norm *norm);
+    comet_status (*see_silu)(const comet_silu_pass *pass, const comet_stats_exec *exec, comet_stats_silu *silu);
+    comet_status (*see_scale)(const comet_scale_pass *pass, const comet_stats_exec *exec, comet_stats_scale *scale);
+    /* The sum of squares. */
+    comet_status (*squares)(comet_backend *backend, const float *values, int64_t count, double *sum);
+} comet_backend_statistics;
+
 struct comet_backend {
     const char *name;
     comet_threads *threads;
     comet_space *space;
+    const comet_backend_statistics *statistics;
     /* 1: it can compute this node at this batch, forward and, if training, backward. */
     int (*supports)(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch, int training);
     const comet_op_kernel *kernels[COMET_OP_KINDS]; /* NULL: unknown kind */

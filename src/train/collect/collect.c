@@ -75,14 +75,14 @@ static int take_workspace(comet_collect *c, const comet_plan *p) {
     for (int i = 0; i < p->entry_count; i++)
         if (is_controlled(&p->entries[i]))
             bytes = most(bytes, comet_collect_tensor_workspace(p->graph, &p->entries[i], c->batch));
-    c->workspace = comet_memory_take(c->allocator, bytes);
-    c->workspace_bytes = c->workspace ? bytes : 0;
-    return c->workspace != NULL;
+    comet_space *space = c->backend->space;
+    c->workspace_bytes = space->take(space, bytes, &c->workspace) == COMET_OK ? bytes : 0;
+    return c->workspace_bytes != 0;
 }
 
 comet_stats_exec comet_collect_exec(const comet_collect *c) {
     return (comet_stats_exec){.size = sizeof(comet_stats_exec),
-                              .threads = c->threads,
+                              .threads = c->backend->threads,
                               .workspace = c->workspace,
                               .workspace_bytes = c->workspace_bytes};
 }
@@ -97,7 +97,8 @@ void comet_collect_free(comet_collect *c) {
         return;
     comet_allocator copy = c->allocator_copy;
     const comet_allocator *allocator = c->allocator ? &copy : NULL;
-    comet_memory_give(allocator, c->workspace, c->workspace_bytes);
+    if (c->workspace_bytes)
+        c->backend->space->give(c->backend->space, c->workspace, c->workspace_bytes);
     comet_memory_give(allocator, c, c->bytes);
 }
 
@@ -141,7 +142,7 @@ comet_status comet_collect_new(const comet_plan *plan, uint32_t needs, const com
     if (!c)
         return comet_message_memory(message);
     c->graph = plan->graph;
-    c->threads = plan->backend->threads;
+    c->backend = plan->backend;
     c->batch = plan->options.batch;
     list_tensors(c, plan);
     comet_collect_find_uses(c, plan);

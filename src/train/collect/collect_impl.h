@@ -61,7 +61,7 @@ struct comet_collect {
     comet_allocator allocator_copy;
     const comet_allocator *allocator;
     const comet_graph *graph;
-    comet_threads *threads;
+    comet_backend *backend;
     int batch, acgc;
     int too_many;        /* uses of one tensor */
     comet_status status; /* of what was seen: the first that is not to be expected */
@@ -75,7 +75,7 @@ struct comet_collect {
     comet_control_size *sizes;
     int32_t *of_value, *of_norm; /* by value, and by node for norms: the tensor, -1 */
     comet_collect_node *nodes;   /* by node */
-    void *workspace;             /* of the most that any node or tensor needs */
+    void *workspace;             /* in the backend's space: the most that any node or tensor needs */
     size_t workspace_bytes;
     uint64_t read_bytes;
 };

@@ -8,10 +8,9 @@ static const comet_collect_node *node_at(const comet_collect *c, int node) {
     return &c->nodes[node];
 }
 
-static double squares_of(const comet_parameter *p) {
+static double squares_of(comet_collect *c, const comet_parameter *p) {
     double sum = 0;
-    for (int64_t i = 0; i < p->count; i++)
-        sum += (double)p->gradient[i] * (double)p->gradient[i];
+    comet_collect_check(c, c->backend->statistics->squares(c->backend, p->gradient, p->count, &sum));
     return sum;
 }
 
@@ -25,8 +24,7 @@ static void set_source(const comet_collect *c, int source, comet_stats_use *s) {
         s->norm = &node_at(c, source)->seen.norm;
 }
 
-static void set_parts(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
-                      comet_stats_use *s) {
+static void set_parts(comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u, comet_stats_use *s) {
     const comet_collect_node *n = node_at(c, u->node);
     s->layer = u->kind == COMET_USE_NORM_SCALE ? NULL : &node_at(c, u->reached)->seen.layer;
     switch (u->kind) {
@@ -34,7 +32,7 @@ static void set_parts(const comet_collect *c, const comet_collect_tensor *t, con
     case COMET_USE_LINEAR_WEIGHTS:
         set_source(c, u->source, s);
         s->scale = u->factor >= 0 ? &node_at(c, u->factor)->seen.scale : NULL;
-        s->weight_gradient_squares = c->acgc ? squares_of(&c->graph->parameters[u->parameter]) : 0;
+        s->weight_gradient_squares = c->acgc ? squares_of(c, &c->graph->parameters[u->parameter]) : 0;
         break;
     case COMET_USE_NORM_SCALE:
         s->norm = &n->seen.norm;
@@ -53,7 +51,7 @@ static void set_parts(const comet_collect *c, const comet_collect_tensor *t, con
     }
 }
 
-static comet_status stats_of(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
+static comet_status stats_of(comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
                              double momentum, comet_use_stats *stats) {
     comet_stats_use use = COMET_STATS_USE_INIT;
     use.kind = u->kind;

@@ -243,9 +243,11 @@ static void test_threads(void **state) {
             comet_threads *pool;
             assert_ok(comet_threads_new(threads[i], NULL, &pool));
             assert_done(comet_collect_new(c.plan, COMET_NEEDS_ACGC, NULL, &collects[i], &c.message), c.message);
-            collects[i]->threads = pool;
+            comet_threads *own = c.backend->threads;
+            c.backend->threads = pool;
             comet_collect_begin(collects[i]);
             case_run(&c, &(comet_step_options){.seed = 1, .step = 1, .collect = collects[i]});
+            c.backend->threads = own;
             comet_threads_free(pool);
         }
         for (int i = 1; i < 4; i++) {

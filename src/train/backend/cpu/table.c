@@ -11,7 +11,23 @@ comet_status comet_cpu_images(const comet_images_call *call) {
     return COMET_OK;
 }
 
+static comet_status squares(comet_backend *backend, const float *values, int64_t count, double *sum) {
+    (void)backend;
+    *sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        *sum += (double)values[i] * (double)values[i];
+    return COMET_OK;
+}
+
+static const comet_backend_statistics statistics = {.see_tensor = comet_stats_see_tensor,
+                                                    .see_layer = comet_stats_see_layer,
+                                                    .see_norm = comet_stats_see_norm,
+                                                    .see_silu = comet_stats_see_silu,
+                                                    .see_scale = comet_stats_see_scale,
+                                                    .squares = squares};
+
 void comet_cpu_fill(comet_backend *backend) {
+    backend->statistics = &statistics;
     backend->images = comet_cpu_images;
     backend->loss = comet_cpu_loss;
     backend->update = comet_cpu_update;
