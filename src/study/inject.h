@@ -4,9 +4,10 @@
  *
  *     LAYER:SIGMA[:uniform|normal][:gradient|activation]         layer1.*:0.1, conv1:0.3:uniform:activation
  *
- * A gradient's: of the layer's weights, before each update. An activation's: in what is saved of the layer's output, whenever it is loaded; only tensors in
- * the store (eb:0 stores without loss). SIGMA is the deviation, in parts of the rms; zeros of an activation stay zero, and no value changes the side of
- * its ReLU. Normal errors in gradients are the default. What is drawn depends on seed, step, layer and place alone.
+ * A gradient's: of the layer's weights, before each update. An activation's: in what is saved of the layer's output,
+ * whenever it is loaded; only tensors in the store (eb:0 stores without loss). SIGMA is the deviation, in parts of the
+ * rms; zeros of an activation stay zero, and no value changes the side of its ReLU. Normal errors in gradients are the
+ * default. What is drawn depends on seed, step, layer and place alone.
  */
 #ifndef COMET_STUDY_INJECT_H
 #define COMET_STUDY_INJECT_H
@@ -20,7 +21,10 @@ comet_status comet_inject_new(const char *rules, uint64_t seed, const comet_allo
                               comet_message *message);
 void comet_inject_free(comet_inject *inject);
 
-/* COMET_ERROR_ARGUMENT, with a line, for a rule that is about no layer, or about no tensor that the plan has in the store. */
+/*
+ * COMET_ERROR_ARGUMENT, with a line, for a rule that is about no layer, or about no tensor that the plan has in the
+ * store.
+ */
 comet_status comet_inject_check(const comet_inject *inject, const comet_plan *plan, comet_message *message);
 
 /* Into the gradients of a graph, before update number `step`. */

@@ -27,7 +27,6 @@ src/control/policy_fixed.c          a controller
 src/store/device/cuda_absent.c      in the place of store/device/cuda where there is no CUDA
 src/store/host/store_io.c           the seam to the system that tests replace
 src/train/backend/cpu/loop.c        loops over threads
-src/train/backend/cpu/table.c       the table of the operations
 src/train/collect/collect_inputs.c  what is gathered of saved inputs
 src/train/graph/pattern.c           patterns of layer names
 src/train/models/alexnet.c          a model

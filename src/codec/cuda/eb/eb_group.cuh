@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block of the compressor has in shared memory, how a tile is planned, and how a group of eight is written: space
-// is claimed with one atomic addition, whose latency hides behind the packing of the bytes.
+// What a block of the compressor has in shared memory, how a tile is planned, and how a group of eight is written:
+// space is claimed with one atomic addition, whose latency hides behind the packing of the bytes.
 #ifndef COMET_CODEC_CUDA_EB_GROUP_CUH
 #define COMET_CODEC_CUDA_EB_GROUP_CUH
 
