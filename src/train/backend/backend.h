@@ -4,9 +4,9 @@
  * update, and a holder for what backward needs of forward. Nobody else reads or writes an activation, a weight or a
  * gradient.
  *
- * A backend is asked what it supports, for the node and batch in question; the plan fails with a message if it does not.
- * Activations are NHWC, fp32; parameters as in graph.h. Arrays of a call are in the backend's space unless they are said
- * to be the host's.
+ * A backend is asked what it supports, for the node and batch in question; the plan fails with a message if it does
+ * not. Activations are NHWC, fp32; parameters as in graph.h. Arrays of a call are in the backend's space unless they
+ * are said to be the host's.
  */
 #ifndef COMET_TRAIN_BACKEND_H
 #define COMET_TRAIN_BACKEND_H
@@ -45,7 +45,9 @@ struct comet_op_call {
     /* Of what is random: samples are counted over all ranks that train together, this one's from first_sample. */
     uint64_t seed, step;
     int64_t first_sample;
-    /* Forward: where an op that can tell at hardly any cost puts the rms of its output's non-zeros; may be NULL. Host. */
+    /*
+     * Forward: where an op that can tell at hardly any cost puts the rms of its output's non-zeros; may be NULL. Host.
+     */
     double *rms;
 };
 
@@ -86,11 +88,13 @@ typedef struct comet_update_call {
     int count;
     float *state; /* comet_optimiser_bytes */
     /*
-     * Host, of `count`, or NULL: of each parameter the mean of |momentum| (AdamW: of |first moment|; SGD without momentum:
-     * of |gradient|, scaled and decayed) after the update; 0 where it is not trained.
+     * Host, of `count`, or NULL: of each parameter the mean of |momentum| (AdamW: of |first moment|; SGD without
+     * momentum: of |gradient|, scaled and decayed) after the update; 0 where it is not trained.
      */
     double *means;
-    /* Out: the first parameter of which a value or some state is not finite now, which cannot be taken back; -1: none. */
+    /*
+     * Out: the first parameter of which a value or some state is not finite now, which cannot be taken back; -1: none.
+     */
     int broken;
 } comet_update_call;
 
@@ -105,8 +109,8 @@ typedef struct comet_images_call {
 } comet_images_call;
 
 /*
- * Statistics of uses (comet/use_stats.h) of tensors in the backend's space. Parameters, masks and the workspace are in it,
- * too; what is seen is the host's.
+ * Statistics of uses (comet/use_stats.h) of tensors in the backend's space. Parameters, masks and the workspace are in
+ * it, too; what is seen is the host's.
  */
 typedef struct comet_backend_statistics {
     comet_status (*see_tensor)(const comet_tensor_pass *pass, const comet_stats_exec *exec, comet_stats_tensor *tensor);
@@ -139,9 +143,9 @@ struct comet_backend {
 };
 
 /*
- * oneDNN for convolutions and matrix products, our own code for the rest. `threads` is how many threads work (0: one per
- * core); backend->threads is a pool of the same ones, for the store too. COMET_ERROR_UNSUPPORTED: the oneDNN found at run
- * time is another major version than that compiled with.
+ * oneDNN for convolutions and matrix products, our own code for the rest. `threads` is how many threads work (0: one
+ * per core); backend->threads is a pool of the same ones, for the store too. COMET_ERROR_UNSUPPORTED: the oneDNN found
+ * at run time is another major version than that compiled with.
  */
 comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *allocator, comet_backend **backend);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A holder keeps what backward needs of forward. The step tells it what to hold, and later how it is used; it computes,
- * compresses, moves and restores as its backend does best. On a CPU that is the activation store with kernels before and
- * behind it, on a GPU fused kernels over an arena.
+ * compresses, moves and restores as its backend does best. On a CPU that is the activation store with kernels before
+ * and behind it, on a GPU fused kernels over an arena.
  *
  *     forward    hold            a value that is there
  *                hold_output     an op's output: the op is computed
@@ -12,8 +12,8 @@
  *                norm_backward   the norm's backward, from its normalised input: whole, or part by part
  *                release
  *
- * What is held has a slot, a number below comet_holder_options.slots. Sizes are reported when they are known: at once on
- * the CPU, later on a GPU.
+ * What is held has a slot, a number below comet_holder_options.slots. Sizes are reported when they are known: at once
+ * on the CPU, later on a GPU.
  */
 #ifndef COMET_TRAIN_HOLDER_H
 #define COMET_TRAIN_HOLDER_H

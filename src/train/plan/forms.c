@@ -54,8 +54,8 @@ static const comet_wish *rule_for(const comet_forms *f, const char *name) {
 }
 
 /*
- * What loses more than a bounded error is for the inputs of convolutions and linear layers alone: it reaches their weights' gradient and no
- * other. zvc loses nothing, but has something to win only where there are zeros.
+ * What loses more than a bounded error is for the inputs of convolutions and linear layers alone: it reaches their
+ * weights' gradient and no other. zvc loses nothing, but has something to win only where there are zeros.
  */
 static int suits(const comet_plan_entry *e, comet_codec codec) {
     if (codec == COMET_CODEC_EB)
@@ -81,7 +81,10 @@ void comet_forms_choose(void *forms, comet_plan_entry *entry) {
         return;
     }
     if (w->codec.codec == COMET_CODEC_EB && entry->op == COMET_OP_SCALE) {
-        /* Channels times factors: both are there, the channels from the norm that they come from. A product is less than a stream. */
+        /*
+         * Channels times factors: both are there, the channels from the norm that they come from. A product is less
+         * than a stream.
+         */
         entry->form.form = COMET_FORM_RECOMPUTE;
         entry->form.offload = 0;
         entry->form.always = 1;

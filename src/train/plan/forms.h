@@ -10,7 +10,8 @@
  *     recompute         computed again from the nearest values that are kept
  *     eb+offload, ...   a stream, in the spill file
  *
- * Overrides are rules for layers, separated by commas, the last that fits wins: "layer1.*=eb:0.1,conv1=none". '*' and '?' as in a shell.
+ * Overrides are rules for layers, separated by commas, the last that fits wins: "layer1.*=eb:0.1,conv1=none". '*' and
+ * '?' as in a shell.
  */
 #ifndef COMET_TRAIN_FORMS_H
 #define COMET_TRAIN_FORMS_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plan: from a graph, a batch and the forms wanted, everything about a step's memory before the first step runs. What is saved for
- * backward and how, the life of every buffer, its place, and the peak.
+ * A plan: from a graph, a batch and the forms wanted, everything about a step's memory before the first step runs. What
+ * is saved for backward and how, the life of every buffer, its place, and the peak.
  *
- * Times: forward of node i is at i, the loss at n, backward of node i at 2 n - i. A buffer lives from its first to its last time, both
- * included; two that live at the same time do not overlap.
+ * Times: forward of node i is at i, the loss at n, backward of node i at 2 n - i. A buffer lives from its first to its
+ * last time, both included; two that live at the same time do not overlap.
  */
 #ifndef COMET_TRAIN_PLAN_H
 #define COMET_TRAIN_PLAN_H
@@ -23,13 +23,14 @@ typedef enum comet_saved_kind {
 } comet_saved_kind;
 
 /*
- * How a saved tensor is held. COMET_FORM_KEEP without offload: in a buffer, where it was made. COMET_FORM_RECOMPUTE: not at all; before the
- * first backward that needs it, forward is run again from what is held. Else in the store.
+ * How a saved tensor is held. COMET_FORM_KEEP without offload: in a buffer, where it was made. COMET_FORM_RECOMPUTE:
+ * not at all; before the first backward that needs it, forward is run again from what is held. Else in the store.
  */
 typedef struct comet_form {
     comet_store_form form;
     int offload;
-    int always; /* RECOMPUTE: at little cost, and from what is held anyway: no budget and no cut of the network makes it held */
+    /* RECOMPUTE: at little cost, and from what is held anyway: no budget and no cut of the network makes it held */
+    int always;
     int bytes; /* KEEP, of the network's input: as the bytes it came as, which are the caller's */
     int fixed; /* CODEC_EB: the bound was given for this tensor: no controller sets it */
     comet_codec_params codec;
@@ -60,16 +61,17 @@ typedef struct comet_plan_options {
     int training;   /* 0: evaluation */
     int accumulate; /* gradients of several batches will be added up */
     /*
-     * Chooses entry->form (COMET_FORM_KEEP when called) of a VALUE or NORM entry. Of a NORM only COMET_CODEC_EB makes one; with
-     * any other form the batch norm's input is an ordinary value, of which it is asked again. The network's input cannot be computed again: it
-     * is kept then. NULL: everything is kept.
+     * Chooses entry->form (COMET_FORM_KEEP when called) of a VALUE or NORM entry. Of a NORM only COMET_CODEC_EB makes
+     * one; with any other form the batch norm's input is an ordinary value, of which it is asked again. The network's
+     * input cannot be computed again: it is kept then. NULL: everything is kept.
      */
     void (*choose)(void *context, comet_plan_entry *entry);
     void *context;
     int input_bytes; /* the step is given the batch as bytes, which stay until it ends */
     /*
-     * NULL, or a plan of the same graph, backend, batch and mode that was made without one: its prepared ops are used, so that plans that differ in
-     * forms alone are made quickly. It must outlive this one, unless comet_plan_adopt is called.
+     * NULL, or a plan of the same graph, backend, batch and mode that was made without one: its prepared ops are used,
+     * so that plans that differ in forms alone are made quickly. It must outlive this one, unless comet_plan_adopt is
+     * called.
      */
     comet_plan *like;
 } comet_plan_options;
@@ -80,14 +82,20 @@ typedef struct comet_plan_bytes {
     size_t live_bytes;         /* the most that lives at one time: what buffers without gaps would take */
     size_t saved_raw_bytes;    /* all entries as they are */
     size_t saved_stored_bytes; /* and as they are held */
-    size_t
-        store_bytes; /* the store when it holds most: streams in whole pages, a reserve for those whose size is an estimate, the codec's workspace */
-    size_t
-        worst_scratch_bytes; /* the most that one stream and its workspace can take: with so much, the rest can be in the file */
+    /*
+     * the store when it holds most: streams in whole pages, a reserve for those whose size is an estimate, the codec's
+     * workspace
+     */
+    size_t store_bytes;
+    /* the most that one stream and its workspace can take: with so much, the rest can be in the file */
+    size_t worst_scratch_bytes;
     size_t peak_bytes; /* static + buffers + store */
 } comet_plan_bytes;
 
-/* `graph` and `backend` must outlive the plan. COMET_ERROR_UNSUPPORTED: the backend cannot run a node; the message names it. */
+/*
+ * `graph` and `backend` must outlive the plan. COMET_ERROR_UNSUPPORTED: the backend cannot run a node; the message
+ * names it.
+ */
 comet_status comet_plan_new(comet_graph *graph, comet_backend *backend, const comet_plan_options *options,
                             const comet_allocator *allocator, comet_plan **plan, comet_message *message);
 void comet_plan_free(comet_plan *plan);
@@ -109,7 +117,9 @@ int comet_plan_in_store(const comet_plan_entry *entry);
 int comet_plan_times(const comet_plan *plan);
 size_t comet_plan_bytes_at(const comet_plan *plan, const comet_learned *learned, int time);
 
-/* A choice for `choose`: every VALUE and NORM as COMET_CODEC_EB at *(const double *)context times its root mean square. */
+/*
+ * A choice for `choose`: every VALUE and NORM as COMET_CODEC_EB at *(const double *)context times its root mean square.
+ */
 void comet_plan_choose_eb(void *context, comet_plan_entry *entry);
 
 #endif

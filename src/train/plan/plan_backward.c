@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Buffers of the backward pass: saved values that are loaded, gradients, and their sums. A gradient's buffer is held by the values whose
- * gradient it is (both inputs of a sum share their output's); it may be written over when one value alone holds it.
+ * Buffers of the backward pass: saved values that are loaded, gradients, and their sums. A gradient's buffer is held by
+ * the values whose gradient it is (both inputs of a sum share their output's); it may be written over when one value
+ * alone holds it.
  */
 #include "train/plan/plan_impl.h"
 
@@ -70,7 +71,10 @@ static int make_again(comet_plan *p, comet_value v, int node) {
     return p->value_loaded[v] = again.buffer;
 }
 
-/* 1: rather decoded again for each backward that needs it than held between them: a large one would be part of the peak. */
+/*
+ * 1: rather decoded again for each backward that needs it than held between them: a large one would be part of the
+ * peak.
+ */
 static int is_reloaded(const comet_plan *p, comet_value v, const comet_plan_entry *e) {
     return e->form.form == COMET_FORM_CODEC && !e->form.offload && 2 * comet_plan_value_bytes(p, v) >= p->largest_bytes;
 }
@@ -85,7 +89,10 @@ static int load_value(comet_plan *p, comet_value v, int entry, int node) {
     return p->value_loaded[v];
 }
 
-/* The buffer in which the backward of `node` finds a value: where it was made if it is kept, else one that it is brought into, once. */
+/*
+ * The buffer in which the backward of `node` finds a value: where it was made if it is kept, else one that it is
+ * brought into, once.
+ */
 static int find_value(comet_plan *p, comet_value v, int node) {
     v = comet_plan_root(p, v);
     const int time = comet_plan_backward_time(p, node);
@@ -172,7 +179,10 @@ static void pass_on(comet_plan *p, int i) {
     let_go(p, p->nodes[i].output);
 }
 
-/* The buffer of the first value that a backward needs, if nobody needs it any more; -1. What is computed again may need what is kept. */
+/*
+ * The buffer of the first value that a backward needs, if nobody needs it any more; -1. What is computed again may need
+ * what is kept.
+ */
 static int spent_need(comet_plan *p, int i) {
     const comet_node *node = &p->graph->nodes[i];
     comet_plan_node *n = &p->nodes[i];

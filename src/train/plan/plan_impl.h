@@ -19,8 +19,8 @@ typedef enum comet_load_use {
 } comet_load_use;
 
 /*
- * Before the backward of a node: an entry into a buffer, and for a NORM what is made of it there; or the forward of a node once more, in the order
- * in which one needs the other.
+ * Before the backward of a node: an entry into a buffer, and for a NORM what is made of it there; or the forward of a
+ * node once more, in the order in which one needs the other.
  */
 typedef struct comet_plan_load {
     int entry; /* -1: a forward */

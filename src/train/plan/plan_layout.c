@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Places of the buffers in one block. The largest buffers first, each into the smallest gap that is free for all of its life, or behind the others: the
- * usual greedy method, within a few percent of what lives at the worst moment for such graphs.
+ * Places of the buffers in one block. The largest buffers first, each into the smallest gap that is free for all of its
+ * life, or behind the others: the usual greedy method, within a few percent of what lives at the worst moment for such
+ * graphs.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is saved. Each op's needs are collected by value, so that aliases are one entry (a ReLU's output is the next convolution's input
- * and the ReLU's own mask); then each entry's form is chosen, and what follows from it: masks where a value comes back without its sign, nothing
- * at all for what can be made from a batch norm's normalised input.
+ * What is saved. Each op's needs are collected by value, so that aliases are one entry (a ReLU's output is the next
+ * convolution's input and the ReLU's own mask); then each entry's form is chosen, and what follows from it: masks where
+ * a value comes back without its sign, nothing at all for what can be made from a batch norm's normalised input.
  */
 #include <stdio.h>
 #include <string.h>

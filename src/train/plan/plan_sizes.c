@@ -5,8 +5,8 @@
 #include "train/plan/plan_impl.h"
 
 /*
- * Values of a bell curve in steps of twice the bound have about 1.0 + log2(1 / bound) bits, bound in parts of the rms; seen in networks being trained on
- * photographs were 3.1 bits and less at 0.3, hence 1.4.
+ * Values of a bell curve in steps of twice the bound have about 1.0 + log2(1 / bound) bits, bound in parts of the rms;
+ * seen in networks being trained on photographs were 3.1 bits and less at 0.3, hence 1.4.
  */
 static size_t guess_eb(const comet_plan_entry *e) {
     if (e->form.codec.bound_kind != COMET_BOUND_RELATIVE || e->form.codec.bound <= 0)

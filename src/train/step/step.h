@@ -16,8 +16,8 @@ typedef struct comet_step_parts {
     comet_learned *learned; /* of the plan; NULL if everything is kept */
     comet_holder *holder;   /* with a slot for each of the plan's entries; NULL likewise */
     /*
-     * Of the backend's space, at least the plan's buffer_bytes: plans that take turns (training and evaluation) can share
-     * it. NULL: it takes its own.
+     * Of the backend's space, at least the plan's buffer_bytes: plans that take turns (training and evaluation) can
+     * share it. NULL: it takes its own.
      */
     void *memory;
     size_t memory_bytes;
@@ -28,7 +28,10 @@ comet_status comet_step_new(const comet_plan *plan, const comet_step_parts *part
                             comet_step **step, comet_message *message);
 void comet_step_free(comet_step *step);
 
-/* Where the batch goes, NHWC, before each run, in the backend's space: its content is used up. Not if it comes as bytes. */
+/*
+ * Where the batch goes, NHWC, before each run, in the backend's space: its content is used up. Not if it comes as
+ * bytes.
+ */
 float *comet_step_input(comet_step *step);
 
 /* A stream that was just saved, while the values that it was made of are still there. */
@@ -76,10 +79,10 @@ typedef struct comet_step_result {
 } comet_step_result;
 
 /*
- * Training: parameters' gradients and running statistics. Evaluation: the loss alone. COMET_ERROR_CAPACITY, COMET_ERROR_DISK_FULL: the holder had no
- * room; gradients and running statistics are as they were, and the step can be run again under another plan.
- * COMET_ERROR_DIVERGED: a batch norm's input that is to be stored on its grid is not finite; these are as they were.
- * Elsewhere such values go their way, to loss and gradients.
+ * Training: parameters' gradients and running statistics. Evaluation: the loss alone. COMET_ERROR_CAPACITY,
+ * COMET_ERROR_DISK_FULL: the holder had no room; gradients and running statistics are as they were, and the step can be
+ * run again under another plan. COMET_ERROR_DIVERGED: a batch norm's input that is to be stored on its grid is not
+ * finite; these are as they were. Elsewhere such values go their way, to loss and gradients.
  */
 comet_status comet_step_run(comet_step *step, const comet_step_options *options, comet_step_result *result,
                             comet_message *message);

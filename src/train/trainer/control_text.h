@@ -13,7 +13,10 @@
 #include "base/message.h"
 #include "comet/control.h"
 
-/* Settings are written over what `options` has; start from COMET_CONTROL_OPTIONS_INIT. COMET_ERROR_ARGUMENT, with a line. */
+/*
+ * Settings are written over what `options` has; start from COMET_CONTROL_OPTIONS_INIT. COMET_ERROR_ARGUMENT, with a
+ * line.
+ */
 comet_status comet_control_read(const char *text, const comet_control_methods **methods, comet_control_options *options,
                                 comet_message *message);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients of a batch under bounds of one's own, for studies: forward and backward, and nothing else. Weights, running statistics, the optimiser and
- * the random numbers of dropout are as before, so that probes of one batch differ by their bounds alone, and two with the same bounds by nothing.
+ * Gradients of a batch under bounds of one's own, for studies: forward and backward, and nothing else. Weights, running
+ * statistics, the optimiser and the random numbers of dropout are as before, so that probes of one batch differ by
+ * their bounds alone, and two with the same bounds by nothing.
  */
 #ifndef COMET_TRAIN_PROBE_H
 #define COMET_TRAIN_PROBE_H
@@ -18,8 +19,9 @@ typedef struct comet_probe {
 } comet_probe;
 
 /*
- * The gradients are in the graph's parameters. Of a trainer with a controller, between updates; COMET_ERROR_ARGUMENT, with a line, for another. Tensors
- * whose bound is not the controller's are as the forms say. The plan's memory is the trainer's: streams without loss may not fit a budget.
+ * The gradients are in the graph's parameters. Of a trainer with a controller, between updates; COMET_ERROR_ARGUMENT,
+ * with a line, for another. Tensors whose bound is not the controller's are as the forms say. The plan's memory is the
+ * trainer's: streams without loss may not fit a budget.
  */
 comet_status comet_trainer_probe(comet_trainer *trainer, const comet_probe *probe, comet_message *message);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A network being trained inside a memory budget: graph, plans, holder, buffers and optimiser in one. Bytes of images in, updates of weights
- * out; where batches come from and what is done with the figures is the caller's (train/run/run.h).
+ * A network being trained inside a memory budget: graph, plans, holder, buffers and optimiser in one. Bytes of images
+ * in, updates of weights out; where batches come from and what is done with the figures is the caller's
+ * (train/run/run.h).
  */
 #ifndef COMET_TRAIN_TRAINER_H
 #define COMET_TRAIN_TRAINER_H
@@ -36,9 +37,9 @@ typedef struct comet_trainer_options {
     double error_rel;
     const char *forms; /* overrides, or NULL */
     /*
-     * Who sets the bounds of tensors that are stored by `eb` without a bound of their own (train/trainer/control_text.h); NULL: nobody, they are at
-     * error_rel. With one, an update that is not finite is skipped whole, up to so many in a row; without, it is
-     * COMET_ERROR_DIVERGED.
+     * Who sets the bounds of tensors that are stored by `eb` without a bound of their own
+     * (train/trainer/control_text.h); NULL: nobody, they are at error_rel. With one, an update that is not finite is
+     * skipped whole, up to so many in a row; without, it is COMET_ERROR_DIVERGED.
      */
     const char *control;
     double calibration;                                                   /* of controllers that have one; 0: its own */
@@ -46,10 +47,11 @@ typedef struct comet_trainer_options {
     void *control_context;
     comet_trainer_hooks hooks;
     /*
-     * The most that weights, gradients, optimiser, activations and workspaces take together, with what the backend's library takes for itself
-     * and reserved_bytes for what the caller holds (data set, prefetch). 0: no limit. What does not fit is spilled (if there is a directory),
-     * then recomputed; what is stored by a codec may be held as it is where that needs less. If that is not enough, COMET_ERROR_CAPACITY with a
-     * line that says the least that would do.
+     * The most that weights, gradients, optimiser, activations and workspaces take together, with what the backend's
+     * library takes for itself and reserved_bytes for what the caller holds (data set, prefetch). 0: no limit. What
+     * does not fit is spilled (if there is a directory), then recomputed; what is stored by a codec may be held as it
+     * is where that needs less. If that is not enough, COMET_ERROR_CAPACITY with a line that says the least that would
+     * do.
      */
     size_t memory_bytes, reserved_bytes;
     const char *spill_directory; /* NULL: none */
@@ -101,9 +103,9 @@ typedef struct comet_trainer_pending {
 comet_trainer_pending comet_trainer_get_pending(comet_trainer *trainer);
 
 /*
- * The update, when gradients are complete. COMET_ERROR_DIVERGED: loss, gradients or running statistics of the update are
- * not finite; all is as it was before its first batch. Or they were, and what the update made of weights or optimiser
- * state is not: then these are lost (neither checkpoints nor weight files take them).
+ * The update, when gradients are complete. COMET_ERROR_DIVERGED: loss, gradients or running statistics of the update
+ * are not finite; all is as it was before its first batch. Or they were, and what the update made of weights or
+ * optimiser state is not: then these are lost (neither checkpoints nor weight files take them).
  */
 comet_status comet_trainer_update(comet_trainer *trainer, double learning_rate, double momentum,
                                   comet_trainer_result *result, comet_message *message);
@@ -146,8 +148,8 @@ const comet_control *comet_trainer_control(const comet_trainer *trainer);
 typedef struct comet_trainer_bytes {
     size_t static_bytes; /* weights, gradients, optimiser */
     size_t buffer_bytes; /* buffers of a step or of evaluation, whichever needs more */
-    size_t
-        planned_peak_bytes; /* static + buffers + streams, with the reserve for sizes that are estimates; the most so far */
+    /* static + buffers + streams, with the reserve for sizes that are estimates; the most so far */
+    size_t planned_peak_bytes;
     size_t library_bytes;        /* what the backend's library takes for itself, beside that; a budget counts it */
     size_t allocated_peak_bytes; /* what was held at the worst moment so far */
     size_t saved_raw_bytes, saved_stored_bytes; /* planned, of a step */
@@ -155,7 +157,10 @@ typedef struct comet_trainer_bytes {
 
 comet_trainer_bytes comet_trainer_get_bytes(const comet_trainer *trainer);
 
-/* What the buffers and the store hold, at each of the 2 n + 1 times of a step (train/plan/plan.h), as planned: for a picture. */
+/*
+ * What the buffers and the store hold, at each of the 2 n + 1 times of a step (train/plan/plan.h), as planned: for a
+ * picture.
+ */
 int comet_trainer_times(const comet_trainer *trainer);
 size_t comet_trainer_bytes_at(const comet_trainer *trainer, int time);
 
@@ -167,20 +172,23 @@ typedef struct comet_fit {
 } comet_fit;
 
 /*
- * What options would take, without weights or any large memory. `plan` (NULL: not wanted) is the caller's to free, with the graph in *graph and
- * the backend in *backend. COMET_ERROR_CAPACITY, and least_bytes set, if it does not fit the budget.
+ * What options would take, without weights or any large memory. `plan` (NULL: not wanted) is the caller's to free, with
+ * the graph in *graph and the backend in *backend. COMET_ERROR_CAPACITY, and least_bytes set, if it does not fit the
+ * budget.
  */
 comet_status comet_trainer_fit(const comet_trainer_options *options, const comet_allocator *allocator, comet_fit *fit,
                                comet_plan **plan, comet_graph **graph, comet_backend **backend, comet_message *message);
 
 /*
- * Whether there is a plan within options->memory_bytes, and what it takes (NULL: not wanted); if not, the message says the least that would do.
- * Quicker than comet_trainer_fit, which looks for the least in any case.
+ * Whether there is a plan within options->memory_bytes, and what it takes (NULL: not wanted); if not, the message says
+ * the least that would do. Quicker than comet_trainer_fit, which looks for the least in any case.
  */
 comet_status comet_trainer_fits(const comet_trainer_options *options, const comet_allocator *allocator, int *fits,
                                 comet_trainer_bytes *bytes, comet_message *message);
 
-/* Whether a batch of so many images fits. Called with growing and shrinking ones; if one fits, so do all smaller ones. */
+/*
+ * Whether a batch of so many images fits. Called with growing and shrinking ones; if one fits, so do all smaller ones.
+ */
 typedef struct comet_batch_question {
     comet_status (*fits)(void *context, int batch, int *fits, comet_message *message);
     void *context;
@@ -189,7 +197,10 @@ typedef struct comet_batch_question {
 /* The largest batch up to `most` that fits; 0: none does. */
 comet_status comet_largest_batch(const comet_batch_question *ask, int most, int *batch, comet_message *message);
 
-/* The largest batch up to `most` that fits options->memory_bytes; 0: none does, and the message says the least that would do. */
+/*
+ * The largest batch up to `most` that fits options->memory_bytes; 0: none does, and the message says the least that
+ * would do.
+ */
 comet_status comet_trainer_largest_batch(const comet_trainer_options *options, int most,
                                          const comet_allocator *allocator, int *batch, comet_message *message);
 

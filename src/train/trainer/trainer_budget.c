@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans within a budget. First as the forms ask; if that does not fit, what is kept goes to the file, if there is one, the first saved first, since
- * it is needed last; then so do, as they are, the largest tensors of which a codec was to make a stream, since that takes room for all that the
- * stream could become; then more and more of the network is computed again, from its beginning on, since by the time backward comes there what was
- * held of the rest is gone. The first plan that fits is taken: it does the least beside what was asked for. All plans of `none` are among those
+ * Plans within a budget. First as the forms ask; if that does not fit, what is kept goes to the file, if there is one,
+ * the first saved first, since it is needed last; then so do, as they are, the largest tensors of which a codec was to
+ * make a stream, since that takes room for all that the stream could become; then more and more of the network is
+ * computed again, from its beginning on, since by the time backward comes there what was held of the rest is gone. The
+ * first plan that fits is taken: it does the least beside what was asked for. All plans of `none` are among those
  * tried, so that no codec needs more memory than none.
  */
 #include <stdint.h>
@@ -169,7 +170,9 @@ static int goes_on(const search *s, comet_status status, int only_first) {
     return status == COMET_OK && !(s->found && only_first);
 }
 
-/* Nothing computed again that was not to be: kept tensors into the file, then the largest of the others, as they are. */
+/*
+ * Nothing computed again that was not to be: kept tensors into the file, then the largest of the others, as they are.
+ */
 static comet_status search_held(search *s, comet_saving asked, int only_first) {
     const int file = s->options->spill_directory != NULL;
     comet_status status = COMET_OK;

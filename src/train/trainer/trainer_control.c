@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trainer's controller: bounds before each step, statistics after it. Iterations are updates, skipped ones included. */
+/*
+ * A trainer's controller: bounds before each step, statistics after it. Iterations are updates, skipped ones included.
+ */
 #include <string.h>
 
 #include "comet/control_methods.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What steps have shown of stored sizes: the most of each value, and of each batch norm's normalised input, in the batches of late. Bounds follow
- * the training, and sizes follow bounds: what was large in the first steps says little about the last. It outlives plans, in which an entry may
- * come and go, and goes into checkpoints, so that a run that is resumed plans as the one it goes on from.
+ * What steps have shown of stored sizes: the most of each value, and of each batch norm's normalised input, in the
+ * batches of late. Bounds follow the training, and sizes follow bounds: what was large in the first steps says little
+ * about the last. It outlives plans, in which an entry may come and go, and goes into checkpoints, so that a run that
+ * is resumed plans as the one it goes on from.
  */
 #include <stddef.h>
 #include <string.h>
@@ -83,7 +84,9 @@ void comet_trainer_forget(comet_trainer_parts *parts) {
     const double change = change_of(parts);
     uint64_t *now = window_of(parts, 0), *before = window_of(parts, 1);
     for (size_t place = 0; place < count_of(parts); place++) {
-        /* What this plan does not store will have changed as the rest has: the bounds of all are set by the same rule. */
+        /*
+         * What this plan does not store will have changed as the rest has: the bounds of all are set by the same rule.
+         */
         before[place] = now[place] ? now[place] : (uint64_t)((double)before[place] * change);
         now[place] = 0;
     }
@@ -143,7 +146,10 @@ static int is_sensible(const header *s) {
            (s->forced == 0 || s->forced == 1) && s->offload >= 0 && s->offload <= 16 && s->plain >= 0 && s->plain <= 16;
 }
 
-/* Version 1 had one window, of all batches, and did not say what its plan was made for. Until version 2 nothing was plain. */
+/*
+ * Version 1 had one window, of all batches, and did not say what its plan was made for. Until version 2 nothing was
+ * plain.
+ */
 static size_t header_of_version(uint32_t version) {
     return version == 1 ? offsetof(header, planned) : version == 2 ? offsetof(header, plain) : sizeof(header);
 }

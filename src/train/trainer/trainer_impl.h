@@ -7,14 +7,17 @@
 #include "train/plan/learned.h"
 #include "train/trainer/trainer.h"
 
-/* What is done to save memory beside what the forms ask for. It decides a plan, together with forms and sizes, and goes into checkpoints. */
+/*
+ * What is done to save memory beside what the forms ask for. It decides a plan, together with forms and sizes, and goes
+ * into checkpoints.
+ */
 typedef struct comet_saving {
     int32_t segments; /* the network is cut into so many parts that are computed again, less the last; 0: it is not */
     int32_t held;     /* 16ths of all that is saved, from the end, which are not computed again */
     int32_t forced;   /* 1: whatever form is asked for is computed again; 0: only what was to be */
     int32_t offload;  /* 16ths of what would be kept in buffers that go to the file, the first first */
-    int32_t
-        plain; /* what is larger than 1 - plain / 16 of the largest value is held as it is, whatever codec is asked for */
+    /* what is larger than 1 - plain / 16 of the largest value is held as it is, whatever codec is asked for */
+    int32_t plain;
 } comet_saving;
 
 /* What can be had without large memory: enough to say what training would take. */
@@ -105,8 +108,8 @@ comet_status comet_trainer_plan_with(comet_trainer_parts *parts, const comet_tra
                                      const comet_saving *saving, comet_message *message);
 
 /*
- * Makes parts->plan: as asked, or with as little saving beside it as the budget needs. `least` (NULL: not wanted, which is quicker if
- * it fits) is the smallest budget that would do. COMET_ERROR_CAPACITY: none fits.
+ * Makes parts->plan: as asked, or with as little saving beside it as the budget needs. `least` (NULL: not wanted, which
+ * is quicker if it fits) is the smallest budget that would do. COMET_ERROR_CAPACITY: none fits.
  */
 comet_status comet_trainer_plan_within(comet_trainer_parts *parts, const comet_trainer_options *options, size_t *least,
                                        comet_message *message);
@@ -121,12 +124,15 @@ size_t comet_trainer_allocated(const comet_trainer *trainer); /* the most so far
 /* Under a plan that was there before: from a checkpoint. */
 comet_status comet_trainer_go_on(comet_trainer *trainer, const comet_saving *saving, comet_message *message);
 
-/* A step found no room for an entry of the plan: another plan, that knows more of sizes. COMET_ERROR_CAPACITY: none fits. */
+/*
+ * A step found no room for an entry of the plan: another plan, that knows more of sizes. COMET_ERROR_CAPACITY: none
+ * fits.
+ */
 comet_status comet_trainer_replan(comet_trainer *trainer, int refused_entry, comet_message *message);
 
 /*
- * After a batch. Under a budget the plan is made again after the first, which knew guesses only, and whenever streams have become clearly smaller:
- * what was spilled or computed again for them need not be any more.
+ * After a batch. Under a budget the plan is made again after the first, which knew guesses only, and whenever streams
+ * have become clearly smaller: what was spilled or computed again for them need not be any more.
  */
 comet_status comet_trainer_settle(comet_trainer *trainer, comet_message *message);
 
@@ -175,7 +181,10 @@ comet_status comet_trainer_seen_new(comet_trainer_parts *parts, comet_message *m
 void comet_trainer_seen_free(comet_trainer_parts *parts);                                /* while there is one */
 void comet_trainer_learn(comet_trainer_parts *parts); /* from parts->learned, after a step */
 
-/* To be called every so many batches. What was seen before the last two such calls is forgotten: sizes in the plan may become smaller. */
+/*
+ * To be called every so many batches. What was seen before the last two such calls is forgotten: sizes in the plan may
+ * become smaller.
+ */
 enum { COMET_TRAINER_WINDOW = 64 };
 void comet_trainer_forget(comet_trainer_parts *parts);
 uint64_t comet_trainer_streams(const comet_trainer_parts *parts); /* the sum of what is known */

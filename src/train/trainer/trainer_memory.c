@@ -109,7 +109,9 @@ static int saves_memory(const comet_saving *s) {
     return s->segments || s->forced || s->offload || s->plain;
 }
 
-/* An eighth: a plan takes seconds to find for a large network, and sizes differ from batch to batch by some per cent. */
+/*
+ * An eighth: a plan takes seconds to find for a large network, and sizes differ from batch to batch by some per cent.
+ */
 static int have_streams_shrunk(const comet_trainer *t) {
     const uint64_t planned = t->parts.planned_streams;
     return comet_trainer_streams(&t->parts) < planned - planned / 8;

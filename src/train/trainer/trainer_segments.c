@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which values are computed again. The network is cut at values that everything behind them depends on alone (the output of a residual block, any
- * value of a plain network), into parts that would save about the same number of bytes. The values at the cuts are held; those between them are
- * computed again, a part at a time, when backward comes to it. The last part is held as well: backward starts with it.
+ * Which values are computed again. The network is cut at values that everything behind them depends on alone (the
+ * output of a residual block, any value of a plain network), into parts that would save about the same number of bytes.
+ * The values at the cuts are held; those between them are computed again, a part at a time, when backward comes to it.
+ * The last part is held as well: backward starts with it.
  */
 #include <string.h>
 

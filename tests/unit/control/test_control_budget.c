@@ -83,8 +83,8 @@ static total allocated(const allocate_item *items) {
 }
 
 /*
- * It always fits if anything does. It is never worse than what any multiplier gives, and on curves that are convex with equal steps it is the best
- * there is.
+ * It always fits if anything does. It is never worse than what any multiplier gives, and on curves that are convex with
+ * equal steps it is the best there is.
  */
 static void test_allocation_against_brute_force(void **state) {
     (void)state;
@@ -251,7 +251,9 @@ static double least(const budget_case *b, int count, double limit, int of_bytes)
     return best;
 }
 
-/* What was decided is within the limit, and the best there is but for 5 %: multipliers do not reach every combination. */
+/*
+ * What was decided is within the limit, and the best there is but for 5 %: multipliers do not reach every combination.
+ */
 static void check_best(const budget_case *b, int count, double limit, int of_bytes) {
     double bounds[TENSORS];
     for (int i = 0; i < count; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The error model against brute force: uniform errors are put into a stored tensor many times, the gradient is computed in full from each,
- * and its error is compared with what the formula says.
+ * The error model against brute force: uniform errors are put into a stored tensor many times, the gradient is computed
+ * in full from each, and its error is compared with what the formula says.
  */
 #include <math.h>
 #include <stdio.h>
@@ -423,7 +423,10 @@ static void test_acgc(void **state) {
     (void)state;
     assert_near(comet_acgc_conv(8.0, 2.0, 100.0, 9.0, 3.0), 8.0 / (2.0 * 100.0 * 2.0), 1e-15);
     assert_near(comet_acgc_conv(8.0, 0.0, 100.0, 9.0, 1.0), 0.0, 0.0);
-    /* The second channel is 100 times as sensitive; the third (gamma 0) has no limit. s = 2: the bound of u is twice that of x. */
+    /*
+     * The second channel is 100 times as sensitive; the third (gamma 0) has no limit. s = 2: the bound of u is twice
+     * that of x.
+     */
     comet_norm_stats norm = {.channels = 3,
                              .positions = 50.0,
                              .gamma = (float[]){1.0f, 10.0f, 0.0f},

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace replayed: the same decisions, also when the state went through bytes at any point; bytes that are not a state are refused. */
+/*
+ * A trace replayed: the same decisions, also when the state went through bytes at any point; bytes that are not a state
+ * are refused.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -245,7 +248,10 @@ static uint32_t plain_crc(const unsigned char *data, size_t bytes) {
     return ~crc;
 }
 
-/* Every field in turn NaN, and out of all range, under a right checksum: refused, or nothing that cannot be saved and used. */
+/*
+ * Every field in turn NaN, and out of all range, under a right checksum: refused, or nothing that cannot be saved and
+ * used.
+ */
 static void test_forged_states_are_refused(void **state) {
     (void)state;
     static event_list list;

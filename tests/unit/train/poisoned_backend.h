@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * oneDNN's backend with memory that nobody else can look into: it is mapped without access, and opened only while one of
- * the backend's own calls runs. Whoever reads an activation, a weight or a gradient by himself ends with a signal. What a
- * holder tells its watchers is told with the memory closed.
+ * oneDNN's backend with memory that nobody else can look into: it is mapped without access, and opened only while one
+ * of the backend's own calls runs. Whoever reads an activation, a weight or a gradient by himself ends with a signal.
+ * What a holder tells its watchers is told with the memory closed.
  */
 #ifndef TESTS_POISONED_BACKEND_H
 #define TESTS_POISONED_BACKEND_H

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nobody but the backend looks into its memory: trainings, evaluations and files in memory that is closed to all others. */
+/*
+ * Nobody but the backend looks into its memory: trainings, evaluations and files in memory that is closed to all
+ * others.
+ */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "support/temporary_folder.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batch norm, with the ReLU behind it if there is one. Forward reads its input twice (statistics, then the output), backward twice. A value
- * is u = fma(scale, x, shift) with scale = 1 / sigma and shift = -mean / sigma, its output fma(gamma, u, beta). The ReLU is on where u lies on
- * the right side of -beta / gamma: the same test in both directions, so that a mask need not be kept.
+ * Batch norm, with the ReLU behind it if there is one. Forward reads its input twice (statistics, then the output),
+ * backward twice. A value is u = fma(scale, x, shift) with scale = 1 / sigma and shift = -mean / sigma, its output
+ * fma(gamma, u, beta). The ReLU is on where u lies on the right side of -beta / gamma: the same test in both
+ * directions, so that a mask need not be kept.
  *
  * Sums are formed in fp64, in blocks of rows that do not depend on the number of threads.
  */
@@ -135,7 +136,10 @@ static void update(float *running, double value, double momentum) {
     *running = (float)((1 - momentum) * (double)*running + momentum * value);
 }
 
-/* The shift is of the rounded scale: what rounding does to the scale then goes with x - mean, not with x, which may be many times as large. */
+/*
+ * The shift is of the rounded scale: what rounding does to the scale then goes with x - mean, not with x, which may be
+ * many times as large.
+ */
 static void set_scale(norm *n, int64_t c, double mean, double variance) {
     n->scale[c] = (float)(1 / sqrt(variance + (double)n->call->node->as.norm.epsilon));
     n->shift[c] = (float)(-mean * (double)n->scale[c]);

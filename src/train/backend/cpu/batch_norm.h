@@ -9,10 +9,15 @@
 void comet_cpu_norm_statistics(const comet_op_call *call);
 comet_status comet_cpu_norm_output(const comet_op_call *call);
 
-/* The codec's grid for the input (comet/codec.h), when statistics are there. Arrays are in call->side and call->scratch. */
+/*
+ * The codec's grid for the input (comet/codec.h), when statistics are there. Arrays are in call->side and
+ * call->scratch.
+ */
 void comet_cpu_norm_grid(const comet_op_call *call, comet_codec_grid *grid);
 
-/* In `values` is the normalised input of call->node; it becomes its output, that of its ReLU, or of the SiLU behind it. */
+/*
+ * In `values` is the normalised input of call->node; it becomes its output, that of its ReLU, or of the SiLU behind it.
+ */
 void comet_cpu_norm_rebuild(const comet_op_call *call, comet_rebuild what, float *values);
 
 /* A normalised input that comes in parts of samples. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dropout and stochastic depth. What is dropped comes from Philox, keyed by seed, step and node: backward draws it again, nothing is
- * kept. In evaluation the output is the input.
+ * Dropout and stochastic depth. What is dropped comes from Philox, keyed by seed, step and node: backward draws it
+ * again, nothing is kept. In evaluation the output is the input.
  */
 #include <string.h>
 

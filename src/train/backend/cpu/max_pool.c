@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Max pooling. What is kept for backward is the place of the greatest value in its window, in 1, 2, 4, 8 or 16 bits (2 x 2: 2, 3 x 3: 4), where
- * oneDNN's workspace takes a byte. A pixel's places start at a byte. Of equal values the first counts, NaN always, as in PyTorch.
+ * Max pooling. What is kept for backward is the place of the greatest value in its window, in 1, 2, 4, 8 or 16 bits (2
+ * x 2: 2, 3 x 3: 4), where oneDNN's workspace takes a byte. A pixel's places start at a byte. Of equal values the first
+ * counts, NaN always, as in PyTorch.
  */
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shortcut without parameters (He et al. 2015, option A): every stride-th pixel, zeros for the channels that are new. */
+/*
+ * The shortcut without parameters (He et al. 2015, option A): every stride-th pixel, zeros for the channels that are
+ * new.
+ */
 #include <string.h>
 
 #include "base/loop.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch.optim.SGD and AdamW, operation by operation. An update allocates nothing, and its bits do not depend on the number
- * of threads.
+ * torch.optim.SGD and AdamW, operation by operation. An update allocates nothing, and its bits do not depend on the
+ * number of threads.
  */
 #include <math.h>
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows of pooling, and the strips of channels they are computed in: small enough for a few arrays to stay in the first cache. */
+/*
+ * Windows of pooling, and the strips of channels they are computed in: small enough for a few arrays to stay in the
+ * first cache.
+ */
 #ifndef COMET_TRAIN_CPU_WINDOW_H
 #define COMET_TRAIN_CPU_WINDOW_H
 

@@ -29,7 +29,10 @@ void comet_onednn_enter(const comet_backend_onednn *backend) {
     omp_set_num_threads((int)backend->count);
 }
 
-/* Our own loops run on the threads that oneDNN uses: its idle ones spin for a while, and others would have to share the cores with them. */
+/*
+ * Our own loops run on the threads that oneDNN uses: its idle ones spin for a while, and others would have to share the
+ * cores with them.
+ */
 static void team(void *team_context, unsigned count, void (*run)(void *context, unsigned worker), void *context) {
     (void)team_context;
 #pragma omp parallel num_threads((int)count)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What differs between oneDNN 2.6 and 3.x: a memory descriptor is a struct in one and a handle in the other, and primitive descriptors are
- * made in two calls or in one. Everything else the two share. The other files here call only this and what has one form in both.
+ * What differs between oneDNN 2.6 and 3.x: a memory descriptor is a struct in one and a handle in the other, and
+ * primitive descriptors are made in two calls or in one. Everything else the two share. The other files here call only
+ * this and what has one form in both.
  */
 #ifndef COMET_TRAIN_ONEDNN_COMPAT_H
 #define COMET_TRAIN_ONEDNN_COMPAT_H

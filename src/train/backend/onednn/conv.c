@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions. Activations are NHWC on both sides, which oneDNN computes as they are with most implementations; weights come in as
- * OIHW and are reordered to what the primitive prefers. Where NHWC would mean oneDNN's reference code, blocked activations are tried:
- * two reorders are cheaper than that. So they are where sums are long: for NHWC oneDNN adds up all products of a value one after the
- * other, for blocked activations those of 16 channels at a time, whose rounding error is two to four times smaller. The copies are of
- * a few samples at a time, which takes little memory and leaves them in the cache.
+ * Convolutions. Activations are NHWC on both sides, which oneDNN computes as they are with most implementations;
+ * weights come in as OIHW and are reordered to what the primitive prefers. Where NHWC would mean oneDNN's reference
+ * code, blocked activations are tried: two reorders are cheaper than that. So they are where sums are long: for NHWC
+ * oneDNN adds up all products of a value one after the other, for blocked activations those of 16 channels at a time,
+ * whose rounding error is two to four times smaller. The copies are of a few samples at a time, which takes little
+ * memory and leaves them in the cache.
  */
 #include <string.h>
 
@@ -78,7 +79,10 @@ static int is_reference(dnnl_primitive_desc_t pd) {
            strstr(name, "ref") != NULL;
 }
 
-/* Is a value of the output so long a sum that it is worth a copy? 1 x 1 kernels add up in one order whatever the layout. */
+/*
+ * Is a value of the output so long a sum that it is worth a copy? 1 x 1 kernels add up in one order whatever the
+ * layout.
+ */
 static int has_long_sums(const comet_conv2d *c, int channels, comet_dnnl_pass pass) {
     const int in = channels / c->groups, out = c->out / c->groups, pixels = c->kernel * c->kernel_width;
     const int summed = pass == COMET_DNNL_FORWARD ? in : out;
@@ -86,7 +90,10 @@ static int has_long_sums(const comet_conv2d *c, int channels, comet_dnnl_pass pa
            (int64_t)summed * pixels > LONG_SUM;
 }
 
-/* The primitive for NHWC, unless sums are long or that is the reference code, and for another layout there is one that is not. */
+/*
+ * The primitive for NHWC, unless sums are long or that is the reference code, and for another layout there is one that
+ * is not.
+ */
 static dnnl_status_t choose_pd(const comet_backend_onednn *b, comet_dnnl_pass pass, const conv_mds *m, int training,
                                dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd) {
     const comet_conv2d *c = m->conv;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What oneDNN takes for itself. It cannot be asked, and what the system says of it differs a little from run to run, which would make plans differ.
- * So it is a rule, made from measurements of oneDNN 2.6 with AVX-512, where its code is largest; a test compares it with what the system says.
+ * What oneDNN takes for itself. It cannot be asked, and what the system says of it differs a little from run to run,
+ * which would make plans differ. So it is a rule, made from measurements of oneDNN 2.6 with AVX-512, where its code is
+ * largest; a test compares it with what the system says.
  */
 #include "train/backend/onednn/onednn.h"
 
 enum {
     PROCESS = 5 << 20, /* its data, and the code of all kinds of matrix products, which the first of them makes */
     EACH_THREAD = 128 << 10,
-    EACH_PASS =
-        32 << 10,       /* a convolution in one direction: its code, descriptions and reorders, and our plans' share */
-    PASSES = 4,         /* training: forward and two backward; evaluation has its own forward */
-    PACKED_DEPTH = 384, /* a product packs its factors in blocks of at most so many columns, */
-    PACKED_ROWS = 9984, /* each thread so many rows of the larger one, */
+    /* a convolution in one direction: its code, descriptions and reorders, and our plans' share */
+    EACH_PASS = 32 << 10,
+    PASSES = 4,             /* training: forward and two backward; evaluation has its own forward */
+    PACKED_DEPTH = 384,     /* a product packs its factors in blocks of at most so many columns, */
+    PACKED_ROWS = 9984,     /* each thread so many rows of the larger one, */
     PACKED_OTHER_ROWS = 384 /* and so many of the other */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linear layers as plain matrix products: weights stay as they are (a reordered copy of VGG's first one would be 400 MB), and adding to a
- * gradient is the product's own beta.
+ * Linear layers as plain matrix products: weights stay as they are (a reordered copy of VGG's first one would be 400
+ * MB), and adding to a gradient is the product's own beta.
  */
 #include "train/backend/cpu/kernels.h"
 #include "train/backend/onednn/onednn.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A oneDNN primitive between tensors in the caller's layout: those that it wants in another are reordered in scratch memory. All
- * objects are made once; a run only sets pointers. A batch may be done in pieces of equally many samples, one after the other, so that
- * scratch memory is needed for one of them.
+ * A oneDNN primitive between tensors in the caller's layout: those that it wants in another are reordered in scratch
+ * memory. All objects are made once; a run only sets pointers. A batch may be done in pieces of equally many samples,
+ * one after the other, so that scratch memory is needed for one of them.
  */
 #ifndef COMET_TRAIN_ONEDNN_PASS_H
 #define COMET_TRAIN_ONEDNN_PASS_H
@@ -33,7 +33,10 @@ typedef struct comet_pass {
     comet_pass_tensor tensors[COMET_PASS_TENSORS];
 } comet_pass;
 
-/* Starts a pass around a primitive, which does one of the pieces; then each of its tensors is added, as `user` for a piece. */
+/*
+ * Starts a pass around a primitive, which does one of the pieces; then each of its tensors is added, as `user` for a
+ * piece.
+ */
 dnnl_status_t comet_pass_make(comet_pass *pass, dnnl_engine_t engine, dnnl_stream_t stream,
                               const_dnnl_primitive_desc_t pd, int pieces);
 dnnl_status_t comet_pass_add(comet_pass *pass, int argument, int is_output, int has_samples, comet_dnnl_md user,
