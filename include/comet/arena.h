@@ -5,7 +5,7 @@
  * moves.
  *
  *     comet_arena_options options = COMET_ARENA_OPTIONS_INIT;
- *     options.limit_bytes = budget, options.stream = cuda_stream;
+ *     options.limit_bytes = budget, options.queue = queue;
  *     comet_arena_new(&options, &arena);
  *
  *     comet_cuda_max_bytes(&tensor, &params, &worst);                      // save
@@ -17,8 +17,8 @@
  *     comet_cuda_decompress(&slot, &params, NULL, &exec, &tensor, status);
  *     comet_arena_release(arena, entry);
  *
- * One arena belongs to one CUDA stream: everything that writes or reads its memory is issued on that stream, or
- * ordered with it by events (a load elsewhere: the other stream waits for this one before, and this one for the other
+ * One arena belongs to one queue (a cudaStream_t): everything that writes or reads its memory is issued on that queue,
+ * or ordered with it by events (a load elsewhere: the other queue waits for this one before, and this one for the other
  * before the entry is released). Then a released stream may be overwritten at once, since the kernel that does it
  * runs later. The arena's device must be current in every call.
  *
@@ -31,7 +31,7 @@
  * captured counts with its worst case and what is opened with it fits in every replay. From the first captured save
  * on the arena belongs to its graphs: a save that is not captured, and trimming, are refused until
  * comet_arena_forget_graphs, since a replay would write over what they leave or need what they take away. Graphs are
- * replayed on the arena's stream, in the order in which they were captured, and one from each save to its release
+ * replayed on the arena's queue, in the order in which they were captured, and one from each save to its release
  * before the next step begins.
  *
  * docs/arena.md says why no stream is ever overwritten. In a library built without CUDA comet_arena_new returns
@@ -61,7 +61,7 @@ typedef struct comet_arena_options {
     size_t size;                      /* sizeof(comet_arena_options) */
     size_t limit_bytes;               /* the most that is ever mapped; rounded down to the device's granule (2 MiB) */
     size_t initial_bytes;             /* mapped when the arena is created; 0: none */
-    void *stream;                     /* a cudaStream_t; NULL: the default stream. It must outlive the arena. */
+    void *queue;                      /* a cudaStream_t; NULL: the default one. It must outlive the arena. */
     const comet_allocator *allocator; /* NULL: the C library's; its context must outlive the arena */
     int32_t device;
     uint32_t max_entries; /* not yet released, or released below one that is not; 256 bytes each; at most 2^20 */
@@ -91,20 +91,20 @@ typedef struct comet_arena_stats {
 
 /*
  * COMET_ERROR_ARGUMENT: no limit, more initial_bytes than that, no or too many entries. COMET_ERROR_UNSUPPORTED: the
- * stream is being captured. COMET_ERROR_MEMORY: of the host, or of the device. Where a device cannot map memory on
+ * queue is being captured. COMET_ERROR_MEMORY: of the host, or of the device. Where a device cannot map memory on
  * demand, and for a limit of less than a granule, the whole limit is allocated here.
  */
 COMET_API comet_status comet_arena_new(const comet_arena_options *options, comet_arena **arena);
 
 /*
- * Waits for the CUDA stream, then gives everything back, entries that were not released too. NULL is allowed.
- * COMET_ERROR_UNSUPPORTED: the stream is being captured, nothing was done. After any other status the arena is gone.
+ * Waits for the queue, then gives everything back, entries that were not released too. NULL is allowed.
+ * COMET_ERROR_UNSUPPORTED: the queue is being captured, nothing was done. After any other status the arena is gone.
  */
 COMET_API comet_status comet_arena_free(comet_arena *arena);
 
 /*
  * Makes room for a stream of at most `worst_bytes` (comet_cuda_max_bytes) and says where it goes: `slot` is for one
- * comet_cuda_compress on the arena's CUDA stream, the next thing that happens to this arena there.
+ * comet_cuda_compress on the arena's queue, the next thing that happens to this arena there.
  *
  * expected_bytes 0: the stream is certain to fit. If the sizes that the host does not know yet stand in the way it
  * maps more memory, and at the limit waits for them, the oldest first, until it is certain.
@@ -112,7 +112,7 @@ COMET_API comet_status comet_arena_free(comet_arena *arena);
  * stream turns out not to fit it is not stored, nothing else suffers, and whoever asks learns it: comet_arena_slot if
  * the host knows by then, comet_arena_result, comet_arena_await, or the status word of comet_cuda_decompress.
  *
- * COMET_ERROR_CAPACITY: no room within the limit (or, while the CUDA stream is captured, none without waiting), or
+ * COMET_ERROR_CAPACITY: no room within the limit (or, while the queue is captured, none without waiting), or
  * all max_entries are taken; COMET_ERROR_MEMORY: the device has no more to map. Both: nothing changed, stats say how
  * much was missing (0: an entry).
  * COMET_ERROR_ARGUMENT: also if this thread has an entry open. COMET_ERROR_UNSUPPORTED: the arena belongs to its
@@ -156,14 +156,14 @@ COMET_API comet_status comet_arena_result(comet_arena *arena, comet_arena_entry 
                                           comet_cuda_result *result);
 
 /*
- * The same, but waits for it. COMET_ERROR_UNSUPPORTED also if it would have to wait while the CUDA stream is
+ * The same, but waits for it. COMET_ERROR_UNSUPPORTED also if it would have to wait while the queue is
  * captured.
  */
 COMET_API comet_status comet_arena_await(comet_arena *arena, comet_arena_entry entry, comet_cuda_result *result);
 
 /*
- * Waits for the CUDA stream, then gives the granules behind the last stream back to the device.
- * COMET_ERROR_UNSUPPORTED: the CUDA stream is being captured, or the arena belongs to its graphs.
+ * Waits for the queue, then gives the granules behind the last stream back to the device.
+ * COMET_ERROR_UNSUPPORTED: the queue is being captured, or the arena belongs to its graphs.
  */
 COMET_API comet_status comet_arena_trim(comet_arena *arena);
 

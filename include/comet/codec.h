@@ -116,7 +116,7 @@ typedef struct comet_codec_exec {
     const comet_allocator *allocator; /* NULL: the C library's; not used when a workspace is given */
     void *workspace;                  /* NULL: allocated for the call; else 64-byte aligned */
     size_t workspace_bytes;
-    void *stream; /* comet/cuda.h: a CUDA stream; not read on the CPU */
+    void *queue; /* comet/cuda.h: a cudaStream_t; not read on the CPU */
     comet_isa isa;
 } comet_codec_exec;
 

@@ -6,16 +6,16 @@
  *     comet_cuda_max_bytes(&tensor, &params, &capacity);
  *     comet_cuda_workspace(&tensor, &params, &workspace_bytes);
  *     ... cudaMalloc(stream memory, workspace, result) ...
- *     comet_cuda_workspace_init(workspace, workspace_bytes, cuda_stream);          // once
+ *     comet_cuda_workspace_init(workspace, workspace_bytes, queue);                // once
  *     comet_cuda_slot slot = {memory, capacity, NULL, result};
  *     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
- *     exec.stream = cuda_stream, exec.workspace = workspace, exec.workspace_bytes = workspace_bytes;
+ *     exec.queue = queue, exec.workspace = workspace, exec.workspace_bytes = workspace_bytes;
  *     comet_cuda_compress(&tensor, &params, &exec, &slot, NULL);
  *     comet_cuda_decompress(&slot, &params, NULL, &exec, &tensor, status);
  *
- * Every call is ordered on `exec->stream` (a cudaStream_t; NULL is the default stream) and returns at once: it
+ * Every call is ordered on `exec->queue` (a cudaStream_t; NULL is the default one) and returns at once: it
  * allocates nothing, waits for nothing and copies nothing to the host, so it can be captured in a CUDA graph. Sizes,
- * statistics and what went wrong on the device are left in device memory. Calls on different streams may be in flight
+ * statistics and what went wrong on the device are left in device memory. Calls on different queues may be in flight
  * together if they share no output and no workspace. They run on the current device, which must be the tensor's.
  *
  * What a call returns is known to the host: bad arguments, a launch that failed, and a fault of earlier work on the
@@ -51,7 +51,7 @@ typedef struct comet_cuda_result {
 
 /*
  * Where a stream lies, or shall lie, in device memory. With `start` the place is not known to the host either: streams
- * are put one behind the other by giving each the address of the `end` of the one before it, on the same CUDA stream.
+ * are put one behind the other by giving each the address of the `end` of the one before it, on the same queue.
  */
 typedef struct comet_cuda_slot {
     void *base;                /* 256-byte aligned */
@@ -93,13 +93,13 @@ COMET_API comet_status comet_cuda_workspace(const comet_tensor *tensor, const co
 
 /*
  * Makes device memory (256-byte aligned) a workspace. Once; every call leaves it ready for the next one of the same
- * CUDA stream, whatever tensor and parameters that has, as long as it is large enough.
+ * queue, whatever tensor and parameters that has, as long as it is large enough.
  */
-COMET_API comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *stream);
+COMET_API comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *queue);
 
 /*
  * Compresses `tensor` into `slot`. The result goes to slot->result and, if `host` is not NULL, is copied there too:
- * page-locked host memory that may be read when the CUDA stream has come this far.
+ * page-locked host memory that may be read when the queue has come this far.
  *
  * The bound is params->device_bound[0] if that is not NULL (read when the kernel runs), else params->bound. A relative
  * bound is that times the root mean square of params->device_stats, statistics in device memory (of the last step,

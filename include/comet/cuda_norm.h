@@ -7,12 +7,12 @@
  *     comet_cuda_norm norm = COMET_CUDA_NORM_INIT;
  *     norm.channels = c, norm.mean = mean, norm.inverse_std = ..., norm.relu = 1;
  *     comet_cuda_norm_workspace(&x, &params, &workspace_bytes);
- *     comet_cuda_norm_prepare(&norm, cuda_stream);                                 // the statistics are known
+ *     comet_cuda_norm_prepare(&norm, queue);                                       // the statistics are known
  *     comet_cuda_norm_forward(&norm, &x, &y, &params, &exec, &slot, NULL);         // x is not needed any more
  *     ...
  *     comet_cuda_norm_backward(&norm, &slot, NULL, &dy, &dx, dgamma, dbeta, &params, &exec, status);
  *
- * Calls are like those of comet/cuda.h: ordered on a CUDA stream, returning at once, and fit for a graph. Tensors are
+ * Calls are like those of comet/cuda.h: ordered on a queue, returning at once, and fit for a graph. Tensors are
  * those of comet/cuda.h too (all four of one call of the same shape, layout and dtype), with a channel dimension: the
  * last of COMET_NHWC, the second of COMET_NCHW with three or more dimensions.
  *
@@ -66,7 +66,7 @@ typedef struct comet_cuda_norm {
     { sizeof(comet_cuda_norm), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
 
 /* Writes norm->shift and norm->threshold. A small kernel; whenever a table changed, before the next forward pass. */
-COMET_API comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *stream);
+COMET_API comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *queue);
 
 /*
  * The grid of the streams that forward passes write, for comet_cuda_decompress: it decodes u', and with gamma and beta

@@ -18,8 +18,8 @@ comet_status comet_cuda_workspace(const comet_tensor *tensor, const comet_codec_
     return COMET_ERROR_NO_DEVICE;
 }
 
-comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *stream) {
-    (void)workspace, (void)bytes, (void)stream;
+comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *queue) {
+    (void)workspace, (void)bytes, (void)queue;
     return COMET_ERROR_NO_DEVICE;
 }
 
@@ -38,8 +38,8 @@ comet_status comet_cuda_decompress(const comet_cuda_slot *slot, const comet_code
 
 /* ---- comet/cuda_norm.h ---- */
 
-comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *stream) {
-    (void)norm, (void)stream;
+comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *queue) {
+    (void)norm, (void)queue;
     return COMET_ERROR_NO_DEVICE;
 }
 

@@ -327,14 +327,14 @@ unsigned blocks_for(u64 items) {
     return (unsigned)(blocks < 1 ? 1 : blocks < 16384 ? blocks : 16384);
 }
 
-void launch_check(const Checking &c, cudaStream_t stream) {
+void launch_check(const Checking &c, cudaStream_t queue) {
     unsigned blocks = blocks_for((c.count + 3) / 4);
     if (c.dtype == COMET_F32)
-        check_values<4, 4><<<blocks, THREADS, 0, stream>>>(c);
+        check_values<4, 4><<<blocks, THREADS, 0, queue>>>(c);
     else if (c.mode == GRID)
-        check_values<2, 4><<<blocks, THREADS, 0, stream>>>(c);
+        check_values<2, 4><<<blocks, THREADS, 0, queue>>>(c);
     else
-        check_values<2, 2><<<blocks, THREADS, 0, stream>>>(c);
+        check_values<2, 2><<<blocks, THREADS, 0, queue>>>(c);
     MUST(cudaGetLastError());
 }
 
@@ -413,7 +413,7 @@ struct Trip {
 };
 
 struct Bench {
-    cudaStream_t stream;
+    cudaStream_t queue;
     void *before, *after, *memory, *workspace;
     u64 most_bytes; // of a tensor as fp32
     size_t capacity, workspace_bytes;
@@ -471,7 +471,7 @@ void choose_grid(Bench *b, Trip *t) {
         slope[c] = 2.0f * b->rng.uniform() - 1.0f;
     }
     MUST(cudaMemcpyAsync(b->tables, b->host_tables, 4 * MOST_CHANNELS * sizeof(float), cudaMemcpyHostToDevice,
-                         b->stream));
+                         b->queue));
     // values at edges are made of the stored value itself
     bool moves = t->making.kind != EDGES && b->rng.below(2);
     t->grid = {(int64_t)channels, moves ? b->tables : NULL, moves ? b->tables + MOST_CHANNELS : NULL,
@@ -542,15 +542,15 @@ void add_counts(Counts *to, const Counts &c) {
 // Values, there and back. Returns the result that compressing left.
 comet_cuda_result there_and_back(Bench *b, const Trip *t, int32_t *status) {
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
-    exec.stream = b->stream, exec.workspace = b->workspace, exec.workspace_bytes = b->workspace_bytes;
+    exec.queue = b->queue, exec.workspace = b->workspace, exec.workspace_bytes = b->workspace_bytes;
     comet_cuda_slot slot = {b->memory, b->capacity, NULL, b->result};
-    make_values<<<blocks_for(t->making.count), THREADS, 0, b->stream>>>(t->making, b->before);
+    make_values<<<blocks_for(t->making.count), THREADS, 0, b->queue>>>(t->making, b->before);
     MUST(cudaGetLastError());
-    MUST(cudaMemsetAsync(b->after, 0xff, t->making.count * comet_dtype_size(t->out.dtype), b->stream)); // NaN
+    MUST(cudaMemsetAsync(b->after, 0xff, t->making.count * comet_dtype_size(t->out.dtype), b->queue)); // NaN
     MUST(comet_cuda_compress(&t->in, &t->params, &exec, &slot, b->host_result));
     MUST(comet_cuda_decompress(&slot, &t->params, NULL, &exec, &t->out, b->status));
-    MUST(cudaMemcpyAsync(status, b->status, sizeof *status, cudaMemcpyDeviceToHost, b->stream));
-    MUST(cudaStreamSynchronize(b->stream)); // the checker needs the bound
+    MUST(cudaMemcpyAsync(status, b->status, sizeof *status, cudaMemcpyDeviceToHost, b->queue));
+    MUST(cudaStreamSynchronize(b->queue)); // the checker needs the bound
     return *b->host_result;
 }
 
@@ -558,13 +558,13 @@ Counts check(Bench *b, const Trip *t, double bound) {
     Counts counts = {};
     counts.first = ~0ull;
     const comet_codec_grid *g = &t->grid;
-    MUST(cudaMemcpyAsync(b->counts, &counts, sizeof counts, cudaMemcpyHostToDevice, b->stream));
+    MUST(cudaMemcpyAsync(b->counts, &counts, sizeof counts, cudaMemcpyHostToDevice, b->queue));
     Checking c = {b->before,        b->after,           t->making.count, bound,        t->making.dtype,
                   t->making.mode,   g->scale,           g->shift,        g->threshold, g->slope,
                   t->making.stride, t->making.channels, b->counts};
-    launch_check(c, b->stream);
-    MUST(cudaMemcpyAsync(&counts, b->counts, sizeof counts, cudaMemcpyDeviceToHost, b->stream));
-    MUST(cudaStreamSynchronize(b->stream));
+    launch_check(c, b->queue);
+    MUST(cudaMemcpyAsync(&counts, b->counts, sizeof counts, cudaMemcpyDeviceToHost, b->queue));
+    MUST(cudaStreamSynchronize(b->queue));
     return counts;
 }
 
@@ -603,7 +603,7 @@ void bench_new(Bench *b, u64 seed, u64 most_bytes) {
     memset(b, 0, sizeof *b);
     b->rng = {seed, 0};
     b->most_bytes = most_bytes;
-    MUST(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking));
+    MUST(cudaStreamCreateWithFlags(&b->queue, cudaStreamNonBlocking));
     MUST(comet_tensor_init(&t, NULL, COMET_F32, flat.layout, flat.ndim, flat.shape));
     MUST(comet_cuda_max_bytes(&t, &p, &b->capacity));
     b->capacity += 1 << 20; // other layouts have a few more groups
@@ -622,7 +622,7 @@ void bench_new(Bench *b, u64 seed, u64 most_bytes) {
     memset(b->host_tables, 0, 4 * MOST_CHANNELS * sizeof(float));
     MUST(cudaMemset(b->status, 0, sizeof *b->status));
     MUST(cudaMemset(b->before, 0, most_bytes + 256));
-    MUST(comet_cuda_workspace_init(b->workspace, b->workspace_bytes, b->stream));
+    MUST(comet_cuda_workspace_init(b->workspace, b->workspace_bytes, b->queue));
 }
 
 void bench_free(Bench *b) {
@@ -631,7 +631,7 @@ void bench_free(Bench *b) {
         MUST(cudaFree(p));
     MUST(cudaFreeHost(b->host_result));
     MUST(cudaFreeHost(b->host_tables));
-    MUST(cudaStreamDestroy(b->stream));
+    MUST(cudaStreamDestroy(b->queue));
 }
 
 u64 values_done(const Bench *b) {

@@ -57,8 +57,8 @@ static int warm_up(gpu *g) {
     TRY(gpu_reserve(g, &g->output, bytes));
     for (double start = clock_seconds(); clock_seconds() - start < seconds;) {
         for (int i = 0; i < 100; i++)
-            TRY_CUDA(g, cudaMemsetAsync(g->output.data, i, bytes, g->stream));
-        TRY_CUDA(g, cudaStreamSynchronize(g->stream));
+            TRY_CUDA(g, cudaMemsetAsync(g->output.data, i, bytes, g->queue));
+        TRY_CUDA(g, cudaStreamSynchronize(g->queue));
     }
     return DONE;
 }
@@ -67,7 +67,7 @@ int gpu_open(gpu *g, comet_device device) {
     *g = (gpu){.device = device};
     TRY_CUDA(g, cudaSetDevice(device.index));
     TRY(read_facts(g));
-    TRY_CUDA(g, cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking));
+    TRY_CUDA(g, cudaStreamCreateWithFlags(&g->queue, cudaStreamNonBlocking));
     for (int i = 0; i < GPU_EVENTS; i++)
         TRY_CUDA(g, cudaEventCreate(&g->events[i]));
     return warm_up(g);
@@ -81,8 +81,8 @@ void gpu_close(gpu *g) {
     for (int i = 0; i < GPU_EVENTS; i++)
         if (g->events[i])
             (void)cudaEventDestroy(g->events[i]);
-    if (g->stream)
-        (void)cudaStreamDestroy(g->stream);
+    if (g->queue)
+        (void)cudaStreamDestroy(g->queue);
     *g = (gpu){0};
 }
 
@@ -117,8 +117,8 @@ int gpu_reserve_host(gpu *g, size_t bytes) {
 
 int gpu_read(gpu *g, const void *from, size_t bytes, const void **copy) {
     TRY(gpu_reserve_host(g, bytes));
-    TRY_CUDA(g, cudaMemcpyAsync(g->host.data, from, bytes, cudaMemcpyDeviceToHost, g->stream));
-    TRY_CUDA(g, cudaStreamSynchronize(g->stream));
+    TRY_CUDA(g, cudaMemcpyAsync(g->host.data, from, bytes, cudaMemcpyDeviceToHost, g->queue));
+    TRY_CUDA(g, cudaStreamSynchronize(g->queue));
     *copy = g->host.data;
     return DONE;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A GPU to measure on: its stream, events and memory. Functions return DONE, FAILED with the reason in `problem`
- * (nothing is printed: a progress bar may be on the screen), or LEFT_OUT.
+ * A GPU to measure on: its queue (a CUDA stream), events and memory. Functions return DONE, FAILED with the reason in
+ * `problem` (nothing is printed: a progress bar may be on the screen), or LEFT_OUT.
  */
 #ifndef COMET_CMD_CUDA_GPU_H
 #define COMET_CMD_CUDA_GPU_H
@@ -25,7 +25,7 @@ typedef struct gpu_memory {
 typedef struct gpu {
     comet_device device;
     cuda_facts facts;
-    cudaStream_t stream;
+    cudaStream_t queue;
     cudaEvent_t events[GPU_EVENTS];
     gpu_memory sample, input, output, streams, results, workspace, status; /* device memory */
     gpu_memory host;                                                       /* page-locked */
@@ -56,7 +56,7 @@ int gpu_comet(gpu *g, comet_status status, const char *call);
 #define TRY_CUDA(g, call)  TRY(gpu_cuda(g, call, #call))
 #define TRY_COMET(g, call) TRY(gpu_comet(g, call, #call))
 
-/* One of the things that are timed: starts it on the stream, on buffer number `index`. */
+/* One of the things that are timed: starts it on the queue, on buffer number `index`. */
 typedef int (*gpu_operation)(void *context, int index);
 
 typedef struct gpu_timing {

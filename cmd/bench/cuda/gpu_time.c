@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Times on a GPU. Everything is put on the stream without waiting, so that the GPU is never short of work: an event
+ * Times on a GPU. Everything is put on the queue without waiting, so that the GPU is never short of work: an event
  * lies between one operation and the next, and the time of an operation is that between its two events.
  *
  * A small call is shorter than it takes to launch it. There a graph of one call for each buffer is launched instead and
@@ -21,9 +21,9 @@ static int start_all(const gpu_timing *timing, gpu_operation operation) {
 /* The calls of one operation on all buffers as a graph, ready to be launched. */
 static int make_graph(gpu *g, const gpu_timing *timing, gpu_operation operation, cudaGraphExec_t *ready) {
     cudaGraph_t graph = NULL;
-    TRY_CUDA(g, cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
+    TRY_CUDA(g, cudaStreamBeginCapture(g->queue, cudaStreamCaptureModeThreadLocal));
     int answer = start_all(timing, operation);
-    cudaError_t ended = cudaStreamEndCapture(g->stream, &graph); /* also after a failure, which then is what is told */
+    cudaError_t ended = cudaStreamEndCapture(g->queue, &graph); /* also after a failure, which then is what is told */
     if (answer == DONE)
         answer = gpu_cuda(g, ended, "cudaStreamEndCapture");
     if (answer == DONE)
@@ -43,7 +43,7 @@ static int make_graphs(gpu *g, const gpu_timing *timing, cudaGraphExec_t graphs[
 
 static int start(gpu *g, const gpu_timing *timing, const cudaGraphExec_t *graphs, int operation, int round) {
     if (timing->as_graph)
-        return gpu_cuda(g, cudaGraphLaunch(graphs[operation], g->stream), "cudaGraphLaunch");
+        return gpu_cuda(g, cudaGraphLaunch(graphs[operation], g->queue), "cudaGraphLaunch");
     return timing->operations[operation](timing->context, (round + operation) % timing->buffers);
 }
 
@@ -52,12 +52,12 @@ static int run_rounds(gpu *g, const gpu_timing *timing, const cudaGraphExec_t *g
     for (int round = 0; round < WARM_UP_ROUNDS + timing->runs; round++)
         for (int i = 0; i < GPU_OPERATIONS; i++) {
             if (round == WARM_UP_ROUNDS && i == 0)
-                TRY_CUDA(g, cudaEventRecord(g->events[next++], g->stream));
+                TRY_CUDA(g, cudaEventRecord(g->events[next++], g->queue));
             TRY(start(g, timing, graphs, i, round));
             if (round >= WARM_UP_ROUNDS)
-                TRY_CUDA(g, cudaEventRecord(g->events[next++], g->stream));
+                TRY_CUDA(g, cudaEventRecord(g->events[next++], g->queue));
         }
-    TRY_CUDA(g, cudaStreamSynchronize(g->stream));
+    TRY_CUDA(g, cudaStreamSynchronize(g->queue));
     return DONE;
 }
 

@@ -20,8 +20,8 @@ int cuda_bed_upload(cuda_bed *bed) {
     gpu *g = bed->gpu;
     size_t bytes = bytes_of(bed->source);
     TRY(gpu_reserve(g, &g->sample, bytes));
-    TRY_CUDA(g, cudaMemcpyAsync(g->sample.data, bed->source->data, bytes, cudaMemcpyHostToDevice, g->stream));
-    TRY_CUDA(g, cudaStreamSynchronize(g->stream)); /* the source is the caller's */
+    TRY_CUDA(g, cudaMemcpyAsync(g->sample.data, bed->source->data, bytes, cudaMemcpyHostToDevice, g->queue));
+    TRY_CUDA(g, cudaStreamSynchronize(g->queue)); /* the source is the caller's */
     return DONE;
 }
 
@@ -51,7 +51,7 @@ static int fill_first(cuda_bed *bed) {
     size_t period = bytes_of(bed->source);
     for (size_t at = 0; at < bed->bytes; at += period) {
         size_t bytes = bed->bytes - at < period ? bed->bytes - at : period;
-        TRY_CUDA(g, cudaMemcpyAsync(g->input.data + at, g->sample.data, bytes, cudaMemcpyDeviceToDevice, g->stream));
+        TRY_CUDA(g, cudaMemcpyAsync(g->input.data + at, g->sample.data, bytes, cudaMemcpyDeviceToDevice, g->queue));
     }
     return DONE;
 }
@@ -65,7 +65,7 @@ int cuda_bed_fill(cuda_bed *bed, double size) {
     TRY(fill_first(bed));
     for (int i = 1; i < bed->buffers; i++)
         TRY_CUDA(g, cudaMemcpyAsync(g->input.data + (size_t)i * bed->stride, g->input.data, bed->bytes,
-                                    cudaMemcpyDeviceToDevice, g->stream));
+                                    cudaMemcpyDeviceToDevice, g->queue));
     bed->tensor.data = g->input.data;
     bed->tensor.device = g->device;
     return DONE;
@@ -94,7 +94,7 @@ comet_cuda_slot cuda_slot(const cuda_codec_bed *c, int index) {
 static int start_copy(void *context, int index) {
     const cuda_bed *bed = ((cuda_codec_bed *)context)->bed;
     comet_tensor from = cuda_input(bed, index), to = cuda_output(bed, index);
-    TRY_CUDA(bed->gpu, cudaMemcpyAsync(to.data, from.data, bed->bytes, cudaMemcpyDeviceToDevice, bed->gpu->stream));
+    TRY_CUDA(bed->gpu, cudaMemcpyAsync(to.data, from.data, bed->bytes, cudaMemcpyDeviceToDevice, bed->gpu->queue));
     return DONE;
 }
 
@@ -136,9 +136,9 @@ static int set_up(cuda_codec_bed *c) {
     TRY(gpu_reserve(g, &g->results, (size_t)MOST_BUFFERS * CUDA_RESULT_STRIDE));
     TRY(gpu_reserve(g, &g->status, sizeof(int32_t)));
     TRY(gpu_reserve(g, &g->workspace, workspace));
-    TRY_COMET(g, comet_cuda_workspace_init(g->workspace.data, g->workspace.bytes, g->stream));
-    TRY_CUDA(g, cudaMemsetAsync(g->status.data, 0, sizeof(int32_t), g->stream));
-    c->exec.stream = g->stream;
+    TRY_COMET(g, comet_cuda_workspace_init(g->workspace.data, g->workspace.bytes, g->queue));
+    TRY_CUDA(g, cudaMemsetAsync(g->status.data, 0, sizeof(int32_t), g->queue));
+    c->exec.queue = g->queue;
     c->exec.workspace = g->workspace.data;
     c->exec.workspace_bytes = g->workspace.bytes;
     return DONE;

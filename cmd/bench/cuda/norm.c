@@ -80,7 +80,7 @@ static int set_layer(norm_bed *b, const comet_tensor *source) {
     make_slopes(table(b, b->host_tables, 2), table(b, b->host_tables, 3), b->channels);
     TRY(gpu_reserve(g, &b->tables, TABLES * b->table_bytes));
     TRY_CUDA(
-        g, cudaMemcpyAsync(b->tables.data, b->host_tables, TABLES * b->table_bytes, cudaMemcpyHostToDevice, g->stream));
+        g, cudaMemcpyAsync(b->tables.data, b->host_tables, TABLES * b->table_bytes, cudaMemcpyHostToDevice, g->queue));
     void *first = b->tables.data;
     b->norm = (comet_cuda_norm)COMET_CUDA_NORM_INIT;
     b->norm.channels = b->channels;
@@ -88,7 +88,7 @@ static int set_layer(norm_bed *b, const comet_tensor *source) {
     b->norm.gamma = table(b, first, 2), b->norm.beta = table(b, first, 3);
     b->norm.shift = table(b, first, 4), b->norm.threshold = table(b, first, 5);
     b->norm.relu = 1;
-    TRY_COMET(g, comet_cuda_norm_prepare(&b->norm, g->stream));
+    TRY_COMET(g, comet_cuda_norm_prepare(&b->norm, g->queue));
     TRY_COMET(g, comet_cuda_norm_grid(&b->norm, &b->grid));
     return DONE;
 }
@@ -108,7 +108,7 @@ static int32_t *status_word(const norm_bed *b) {
 static int start_copy(void *context, int index) {
     norm_bed *b = context;
     comet_tensor from = cuda_input(&b->bed, index), to = cuda_output(&b->bed, index);
-    TRY_CUDA(&b->gpu, cudaMemcpyAsync(to.data, from.data, b->bed.bytes, cudaMemcpyDeviceToDevice, b->gpu.stream));
+    TRY_CUDA(&b->gpu, cudaMemcpyAsync(to.data, from.data, b->bed.bytes, cudaMemcpyDeviceToDevice, b->gpu.queue));
     return DONE;
 }
 
@@ -182,11 +182,11 @@ static int set_up(norm_bed *b) {
     TRY(gpu_reserve(g, &g->status, sizeof(int32_t)));
     TRY(gpu_reserve(g, &g->workspace, workspace));
     TRY(gpu_reserve(g, &b->dy, b->bed.stride * count));
-    TRY_CUDA(g, cudaMemcpyAsync(b->dy.data, g->input.data, b->bed.stride * count, cudaMemcpyDeviceToDevice, g->stream));
-    TRY_COMET(g, comet_cuda_workspace_init(g->workspace.data, g->workspace.bytes, g->stream));
-    TRY_CUDA(g, cudaMemsetAsync(g->status.data, 0, sizeof(int32_t), g->stream));
+    TRY_CUDA(g, cudaMemcpyAsync(b->dy.data, g->input.data, b->bed.stride * count, cudaMemcpyDeviceToDevice, g->queue));
+    TRY_COMET(g, comet_cuda_workspace_init(g->workspace.data, g->workspace.bytes, g->queue));
+    TRY_CUDA(g, cudaMemsetAsync(g->status.data, 0, sizeof(int32_t), g->queue));
     c->exec = (comet_codec_exec)COMET_CODEC_EXEC_INIT;
-    c->exec.stream = g->stream;
+    c->exec.queue = g->queue;
     c->exec.workspace = g->workspace.data;
     c->exec.workspace_bytes = g->workspace.bytes;
     b->decode = c->params;

@@ -103,7 +103,7 @@ static int check_values(cuda_codec_bed *c, int index, cuda_result *result) {
                        .input = bed->source->data};
     if (task.kind == CHECK_BOUNDED && !(task.bound > 0))
         task.kind = CHECK_EXACT;
-    TRY_CUDA(g, cudaMemsetAsync(output.data, 0xff, bed->bytes, g->stream));
+    TRY_CUDA(g, cudaMemsetAsync(output.data, 0xff, bed->bytes, g->queue));
     TRY_COMET(g, comet_cuda_decompress(&slot, &c->params, NULL, &c->exec, &output, status));
     TRY(check_status(c));
     TRY(gpu_read(g, output.data, bed->bytes, &task.output));

@@ -141,7 +141,7 @@ comet_status comet_cuda_workspace(const comet_tensor *tensor, const comet_codec_
     return status;
 }
 
-comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *stream) {
+comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *queue) {
     int32_t device;
     comet_status status = comet_cuda_current(&device);
     if (status != COMET_OK || bytes == 0)
@@ -149,7 +149,7 @@ comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *stre
     if (!workspace || !is_aligned(workspace, ALIGN_MEMORY))
         return COMET_ERROR_ARGUMENT;
     size_t zeroed = bytes < CUDA_WORKSPACE_ZEROED ? bytes : CUDA_WORKSPACE_ZEROED;
-    return comet_cuda_status(cudaMemsetAsync(workspace, 0, zeroed, (cudaStream_t)stream));
+    return comet_cuda_status(cudaMemsetAsync(workspace, 0, zeroed, (cudaStream_t)queue));
 }
 
 /* ---- compressing and decompressing ---- */
@@ -188,11 +188,11 @@ static comet_status compress(const comet_tensor *tensor, const comet_codec_param
     if (status != COMET_OK)
         return status;
     cuda_compress_job job = {
-        .tensor = tensor, .params = &p, .slot = *slot, .workspace = e.workspace, .stream = (cudaStream_t)e.stream};
+        .tensor = tensor, .params = &p, .slot = *slot, .workspace = e.workspace, .queue = (cudaStream_t)e.queue};
     make_header(tensor, &p, &job.fields, &job.header);
     cudaError_t error = device_codecs[p.codec]->compress(&job);
     if (error == cudaSuccess && host)
-        error = cudaMemcpyAsync(host, slot->result, sizeof *host, cudaMemcpyDeviceToHost, job.stream);
+        error = cudaMemcpyAsync(host, slot->result, sizeof *host, cudaMemcpyDeviceToHost, job.queue);
     return comet_cuda_status(error);
 }
 
@@ -243,7 +243,7 @@ static comet_status decompress(const comet_cuda_slot *slot, const comet_codec_pa
                                .epilogue = epilogue ? &taken : NULL,
                                .slot = *slot,
                                .workspace = e.workspace,
-                               .stream = (cudaStream_t)e.stream,
+                               .queue = (cudaStream_t)e.queue,
                                .status = device_status};
     make_header(tensor, &p, &job.fields, &job.header);
     if (!epilogue && p.codec != COMET_CODEC_MASK && job.fields.dtype != tensor->dtype)

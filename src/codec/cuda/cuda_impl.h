@@ -35,7 +35,7 @@ typedef struct cuda_compress_job {
     stream_header fields; /* what the header says, unpacked; bound and body_bytes are 0 */
     comet_cuda_slot slot;
     uint8_t *workspace; /* as large as workspace() said, made by comet_cuda_workspace_init */
-    cudaStream_t stream;
+    cudaStream_t queue;
 } cuda_compress_job;
 
 typedef struct cuda_decompress_job {
@@ -50,7 +50,7 @@ typedef struct cuda_decompress_job {
     stream_header fields;
     comet_cuda_slot slot;
     uint8_t *workspace;
-    cudaStream_t stream;
+    cudaStream_t queue;
     int32_t *status;
 } cuda_decompress_job;
 

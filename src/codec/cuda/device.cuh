@@ -20,15 +20,15 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 
 // ---- launching ----
 
-// Runs kernel<<<grid, block, 0, stream>>>(arguments); arguments convert to the parameters' types as in any call.
+// Runs kernel<<<grid, block, 0, queue>>>(arguments); arguments convert to the parameters' types as in any call.
 template <class... Parameters>
-static inline cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
+static inline cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t queue,
                                  typename std::common_type<Parameters>::type... arguments) {
 #ifdef COMET_CUDA_EMULATION
-    return emulation_launch(grid, block, stream, [=] { kernel(arguments...); });
+    return emulation_launch(grid, block, queue, [=] { kernel(arguments...); });
 #else
     void *pointers[] = {(void *)&arguments...};
-    return cudaLaunchKernel((const void *)kernel, grid, block, pointers, 0, stream);
+    return cudaLaunchKernel((const void *)kernel, grid, block, pointers, 0, queue);
 #endif
 }
 

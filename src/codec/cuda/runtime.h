@@ -24,7 +24,7 @@ extern "C" {
  */
 comet_status comet_cuda_status(cudaError_t error);
 
-/* COMET_OK and the current device, or why there is none. Makes no context; may be called while a stream is captured. */
+/* COMET_OK and the current device, or why there is none. Makes no context; may be called while a queue is captured. */
 comet_status comet_cuda_current(int32_t *device);
 
 #ifdef __cplusplus

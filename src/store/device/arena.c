@@ -137,7 +137,7 @@ comet_status comet_arena_close(comet_arena *arena, comet_arena_entry entry) {
     return status;
 }
 
-/* Asks and takes in, unless the stream is captured. */
+/* Asks and takes in, unless the queue is captured. */
 static comet_status poll_locked(comet_arena *a) {
     int is_capturing = 0;
     comet_status status = comet_arena_capturing(a, &is_capturing);

@@ -3,7 +3,7 @@
  * What the arena needs of a device, so that its logic is plain C and can be tested without one. Every call may fail;
  * one that fails has done nothing, but for those that give something back: that is gone for the arena either way (not
  * so unmap). None may be captured: they work, and leave a capture valid, while this or another thread captures a
- * stream. zero, copy and event_record are ordered on the stream they are given, which is not capturing.
+ * queue. zero, copy and event_record are ordered on the queue they are given, which is not capturing.
  */
 #ifndef COMET_STORE_ARENA_DRIVER_H
 #define COMET_STORE_ARENA_DRIVER_H
@@ -38,16 +38,16 @@ struct arena_driver {
 
     comet_status (*take)(const arena_driver *self, int32_t device, arena_memory kind, size_t bytes, void **memory);
     comet_status (*give)(const arena_driver *self, int32_t device, arena_memory kind, void *memory);
-    comet_status (*zero)(const arena_driver *self, void *memory, size_t bytes, void *stream);
-    comet_status (*copy)(const arena_driver *self, void *page_locked, const void *memory, size_t bytes, void *stream);
+    comet_status (*zero)(const arena_driver *self, void *memory, size_t bytes, void *queue);
+    comet_status (*copy)(const arena_driver *self, void *page_locked, const void *memory, size_t bytes, void *queue);
 
     comet_status (*event_new)(const arena_driver *self, int32_t device, void **event);
     comet_status (*event_free)(const arena_driver *self, void *event);
-    comet_status (*event_record)(const arena_driver *self, void *event, void *stream);
+    comet_status (*event_record)(const arena_driver *self, void *event, void *queue);
     comet_status (*event_query)(const arena_driver *self, void *event, int *reached);
     comet_status (*event_wait)(const arena_driver *self, void *event);
-    comet_status (*stream_wait)(const arena_driver *self, void *stream);
-    comet_status (*stream_capturing)(const arena_driver *self, void *stream, int *capturing);
+    comet_status (*queue_wait)(const arena_driver *self, void *queue);
+    comet_status (*queue_capturing)(const arena_driver *self, void *queue, int *capturing);
 };
 
 /* NULL in a library built without CUDA. */

@@ -45,7 +45,7 @@ struct comet_arena {
     comet_allocator allocator;
     int has_allocator, has_range, graphs;
     int32_t device;
-    void *stream;
+    void *queue;
 
     arena_range range;
     size_t piece, mapped;             /* pieces are `piece` bytes, the last one of the range may be less */

@@ -5,7 +5,7 @@
 #include "store/device/arena_impl.h"
 
 comet_status comet_arena_capturing(const comet_arena *a, int *is) {
-    return a->driver->stream_capturing(a->driver, a->stream, is);
+    return a->driver->queue_capturing(a->driver, a->queue, is);
 }
 
 /* What is known needs nothing of what lies below it: ends are absolute. */
@@ -77,9 +77,9 @@ comet_status comet_arena_ask(comet_arena *a) {
     uint32_t low = a->unasked_low, high = a->unasked_high < a->top ? a->unasked_high : a->top;
     if (low <= high) {
         size_t offset = (size_t)low * ARENA_RECORD_BYTES, bytes = (size_t)(high - low + 1) * ARENA_RECORD_BYTES;
-        comet_status status = d->copy(d, a->arrived + offset, a->records + offset, bytes, a->stream);
+        comet_status status = d->copy(d, a->arrived + offset, a->records + offset, bytes, a->queue);
         if (status == COMET_OK)
-            status = d->event_record(d, r->event, a->stream);
+            status = d->event_record(d, r->event, a->queue);
         if (status != COMET_OK)
             return status;
         r->low = low;

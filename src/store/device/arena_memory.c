@@ -61,8 +61,8 @@ static comet_status take_records(comet_arena *a) {
     status = d->take(d, a->device, ARENA_MEMORY_PAGE_LOCKED, bytes, &memory);
     a->arrived = memory;
     if (status == COMET_OK)
-        status = d->zero(d, a->records, bytes, a->stream); /* the bottom's end is 0 */
-    return status == COMET_OK ? d->stream_wait(d, a->stream) : status;
+        status = d->zero(d, a->records, bytes, a->queue); /* the bottom's end is 0 */
+    return status == COMET_OK ? d->queue_wait(d, a->queue) : status;
 }
 
 static comet_status build(comet_arena *a, const comet_arena_options *o) {
@@ -102,7 +102,7 @@ comet_status comet_arena_create_with(const arena_driver *driver, const comet_are
     if (o.allocator)
         a->allocator = *o.allocator;
     a->device = o.device;
-    a->stream = o.stream;
+    a->queue = o.queue;
     a->most_entries = o.max_entries;
     a->items[0] = (arena_item){.state = ENTRY_LIVE, .knowledge = KNOWN};
     pthread_mutex_init(&a->lock, NULL);
@@ -127,13 +127,13 @@ comet_status comet_arena_free(comet_arena *arena) {
     comet_status status = comet_arena_capturing(arena, &is_capturing);
     if (status == COMET_OK && is_capturing)
         return COMET_ERROR_UNSUPPORTED;
-    status = both(status, arena->driver->stream_wait(arena->driver, arena->stream));
+    status = both(status, arena->driver->queue_wait(arena->driver, arena->queue));
     return both(status, tear_down(arena));
 }
 
 /* ---- trimming, and graphs ---- */
 
-/* Nothing queued may still read what is unmapped, so the stream is waited for, last. */
+/* Nothing issued may still read what is unmapped, so the queue is waited for, last. */
 static comet_status settle(comet_arena *a) {
     int any = 1;
     comet_status status = COMET_OK;
@@ -142,7 +142,7 @@ static comet_status settle(comet_arena *a) {
     if (status != COMET_OK)
         return status;
     a->stats.waits++;
-    return a->driver->stream_wait(a->driver, a->stream);
+    return a->driver->queue_wait(a->driver, a->queue);
 }
 
 static comet_status trim_locked(comet_arena *a) {

@@ -67,17 +67,17 @@ size_t cuda_view_bytes(const test_shape *shape, comet_dtype dtype) {
     return (size_t)shape_count(shape) * comet_dtype_size(dtype);
 }
 
-static cuda_block workspace_of(size_t bytes, cudaStream_t stream) {
+static cuda_block workspace_of(size_t bytes, cudaStream_t queue) {
     cuda_block b = cuda_block_new(bytes, NULL);
-    if (comet_cuda_workspace_init(b.data, bytes, stream) != COMET_OK)
+    if (comet_cuda_workspace_init(b.data, bytes, queue) != COMET_OK)
         abort();
     return b;
 }
 
-cuda_block cuda_workspace_new(const comet_tensor *t, const comet_codec_params *p, cudaStream_t stream) {
+cuda_block cuda_workspace_new(const comet_tensor *t, const comet_codec_params *p, cudaStream_t queue) {
     size_t bytes = 0;
     (void)comet_cuda_workspace(t, p, &bytes); /* parameters that are refused need none */
-    return workspace_of(bytes, stream);
+    return workspace_of(bytes, queue);
 }
 
 void cuda_workspace_free(cuda_block *workspace) {
@@ -92,11 +92,11 @@ void cuda_workspace_free(cuda_block *workspace) {
     cuda_block_free(workspace);
 }
 
-comet_codec_exec cuda_exec(const cuda_block *workspace, cudaStream_t stream) {
+comet_codec_exec cuda_exec(const cuda_block *workspace, cudaStream_t queue) {
     comet_codec_exec e = COMET_CODEC_EXEC_INIT;
     e.workspace = workspace->data;
     e.workspace_bytes = workspace->bytes;
-    e.stream = stream;
+    e.queue = queue;
     return e;
 }
 

@@ -28,12 +28,12 @@ void cuda_params_free(cuda_params *c);
 comet_tensor cuda_view(const test_shape *shape, comet_dtype dtype, void *data);
 size_t cuda_view_bytes(const test_shape *shape, comet_dtype dtype);
 
-/* A workspace of just the size that calls with these need; `stream` is where it is made. */
-cuda_block cuda_workspace_new(const comet_tensor *t, const comet_codec_params *p, cudaStream_t stream);
+/* A workspace of just the size that calls with these need; `queue` is where it is made. */
+cuda_block cuda_workspace_new(const comet_tensor *t, const comet_codec_params *p, cudaStream_t queue);
 
 /* Also checks that calls left it ready for the next one. */
 void cuda_workspace_free(cuda_block *workspace);
-comet_codec_exec cuda_exec(const cuda_block *workspace, cudaStream_t stream);
+comet_codec_exec cuda_exec(const cuda_block *workspace, cudaStream_t queue);
 
 /* ---- calls that wait ---- */
 

@@ -79,15 +79,15 @@ comet_cuda_slot cuda_job_slot(const cuda_job *j, const cuda_block *memory, const
     return (comet_cuda_slot){memory->data, memory->bytes, start, j->result.data};
 }
 
-comet_status cuda_job_compress(cuda_job *j, const comet_cuda_slot *slot, cudaStream_t stream) {
+comet_status cuda_job_compress(cuda_job *j, const comet_cuda_slot *slot, cudaStream_t queue) {
     comet_tensor view = cuda_view(&j->t.spec.shape, j->t.spec.dtype, j->in.data);
-    comet_codec_exec exec = cuda_exec(&j->workspace, stream);
+    comet_codec_exec exec = cuda_exec(&j->workspace, queue);
     return comet_cuda_compress(&view, &j->params.p, &exec, slot, j->host);
 }
 
-comet_status cuda_job_decompress(cuda_job *j, const comet_cuda_slot *slot, int32_t *word, cudaStream_t stream) {
+comet_status cuda_job_decompress(cuda_job *j, const comet_cuda_slot *slot, int32_t *word, cudaStream_t queue) {
     comet_tensor view = cuda_view(&j->t.spec.shape, trip_output_dtype(&j->t), j->out.data);
-    comet_codec_exec exec = cuda_exec(&j->workspace, stream);
+    comet_codec_exec exec = cuda_exec(&j->workspace, queue);
     return comet_cuda_decompress(slot, &j->params.p, NULL, &exec, &view, word);
 }
 

@@ -26,8 +26,8 @@ size_t cuda_job_bytes(const cuda_job *j);
 
 /* `start`: in device memory, or NULL. */
 comet_cuda_slot cuda_job_slot(const cuda_job *j, const cuda_block *memory, const uint64_t *start);
-comet_status cuda_job_compress(cuda_job *j, const comet_cuda_slot *slot, cudaStream_t stream);
-comet_status cuda_job_decompress(cuda_job *j, const comet_cuda_slot *slot, int32_t *word, cudaStream_t stream);
+comet_status cuda_job_compress(cuda_job *j, const comet_cuda_slot *slot, cudaStream_t queue);
+comet_status cuda_job_decompress(cuda_job *j, const comet_cuda_slot *slot, int32_t *word, cudaStream_t queue);
 
 /* Where its `end` will be, in device memory. */
 const uint64_t *cuda_job_end(const cuda_job *j);

@@ -32,7 +32,7 @@ typedef struct item {
 } item;
 
 typedef struct bench {
-    cudaStream_t stream;
+    cudaStream_t queue;
     comet_codec_exec exec;
     void *workspace, *output, *own, *result;
     int32_t *status;
@@ -46,13 +46,13 @@ static void fill(bench *b, item *t) {
     int64_t count = comet_tensor_count(&t->tensor);
     for (int64_t i = 0; i < count; i++)
         values[i] = rng_below(&b->r, 3) ? 0.0f : (float)rng_gauss(&b->r);
-    assert_cuda(cudaMemcpyAsync(t->tensor.data, values, (size_t)count * 4, cudaMemcpyHostToDevice, b->stream));
-    assert_cuda(cudaStreamSynchronize(b->stream));
+    assert_cuda(cudaMemcpyAsync(t->tensor.data, values, (size_t)count * 4, cudaMemcpyHostToDevice, b->queue));
+    assert_cuda(cudaStreamSynchronize(b->queue));
 }
 
 static int32_t device_status(bench *b) {
     int32_t status;
-    assert_cuda(cudaStreamSynchronize(b->stream));
+    assert_cuda(cudaStreamSynchronize(b->queue));
     assert_cuda(cudaMemcpy(&status, b->status, sizeof status, cudaMemcpyDeviceToHost));
     assert_cuda(cudaMemset(b->status, 0, sizeof status));
     return status;
@@ -69,7 +69,7 @@ static void expect(bench *b, item *t) {
     comet_cuda_slot slot = {b->own, MOST_BYTES + MIB, NULL, b->result};
     assert_ok(comet_cuda_compress(&t->tensor, &t->params, &b->exec, &slot, NULL));
     decompress(b, &slot, t, b->output);
-    assert_cuda(cudaMemcpyAsync(b->host, b->output, t->bytes, cudaMemcpyDeviceToHost, b->stream));
+    assert_cuda(cudaMemcpyAsync(b->host, b->output, t->bytes, cudaMemcpyDeviceToHost, b->queue));
     assert_int_equal(device_status(b), COMET_OK);
     memcpy(t->expected, b->host, t->bytes);
 }
@@ -106,7 +106,7 @@ static bench *bench_new(uint64_t seed) {
     assert_non_null(b);
     b->r = rng_seed(seed);
     assert_cuda(cudaSetDevice(0));
-    assert_cuda(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking));
+    assert_cuda(cudaStreamCreateWithFlags(&b->queue, cudaStreamNonBlocking));
     assert_cuda(cudaMalloc(&b->workspace, WORKSPACE));
     assert_cuda(cudaMalloc(&b->output, MOST_BYTES));
     assert_cuda(cudaMalloc(&b->own, MOST_BYTES + MIB));
@@ -115,10 +115,10 @@ static bench *bench_new(uint64_t seed) {
     assert_cuda(cudaMemset(b->status, 0, sizeof *b->status));
     assert_cuda(cudaHostAlloc((void **)&b->host, MOST_BYTES, cudaHostAllocDefault));
     b->exec = (comet_codec_exec)COMET_CODEC_EXEC_INIT;
-    b->exec.stream = b->stream;
+    b->exec.queue = b->queue;
     b->exec.workspace = b->workspace;
     b->exec.workspace_bytes = WORKSPACE;
-    assert_ok(comet_cuda_workspace_init(b->workspace, WORKSPACE, b->stream));
+    assert_ok(comet_cuda_workspace_init(b->workspace, WORKSPACE, b->queue));
     for (int i = 0; i < TENSORS; i++)
         item_new(b, &b->items[i]);
     return b;
@@ -135,7 +135,7 @@ static void bench_free(bench *b) {
     assert_cuda(cudaFree(b->result));
     assert_cuda(cudaFree(b->status));
     assert_cuda(cudaFreeHost(b->host));
-    assert_cuda(cudaStreamDestroy(b->stream));
+    assert_cuda(cudaStreamDestroy(b->queue));
     free(b);
 }
 
@@ -144,7 +144,7 @@ static comet_arena *arena_new(bench *b, size_t limit, uint32_t entries) {
     comet_arena *a = NULL;
     o.limit_bytes = limit;
     o.max_entries = entries;
-    o.stream = b->stream;
+    o.queue = b->queue;
     assert_ok(comet_arena_new(&o, &a));
     return a;
 }
@@ -166,7 +166,7 @@ static comet_status save(bench *b, comet_arena *a, item *t, size_t expected) {
 }
 
 static void check_output(bench *b, const item *t) {
-    assert_cuda(cudaMemcpyAsync(b->host, b->output, t->bytes, cudaMemcpyDeviceToHost, b->stream));
+    assert_cuda(cudaMemcpyAsync(b->host, b->output, t->bytes, cudaMemcpyDeviceToHost, b->queue));
     assert_int_equal(device_status(b), COMET_OK);
     assert_memory_equal(b->host, t->expected, t->bytes);
 }
@@ -174,7 +174,7 @@ static void check_output(bench *b, const item *t) {
 static void load(bench *b, comet_arena *a, const item *t) {
     comet_cuda_slot slot;
     assert_ok(comet_arena_slot(a, t->entry, &slot));
-    assert_cuda(cudaMemsetAsync(b->output, 0xEE, t->bytes, b->stream));
+    assert_cuda(cudaMemsetAsync(b->output, 0xEE, t->bytes, b->queue));
     decompress(b, &slot, t, b->output);
     check_output(b, t);
 }
@@ -305,7 +305,7 @@ static void test_graph(void **state) {
     assert_ok(save(b, a, &b->items[SAVED], 0)); /* outlives the graph's streams */
     for (int i = 0; i < SAVED; i++)
         assert_cuda(cudaMalloc(&outputs[i], MOST_BYTES));
-    assert_cuda(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeGlobal));
+    assert_cuda(cudaStreamBeginCapture(b->queue, cudaStreamCaptureModeGlobal));
     for (int i = 0; i < SAVED; i++)
         assert_ok(save(b, a, &b->items[i], 0));
     for (int i = SAVED; i-- > 0;) {
@@ -314,7 +314,7 @@ static void test_graph(void **state) {
         decompress(b, &slot, &b->items[i], outputs[i]);
         drop(a, &b->items[i]);
     }
-    assert_cuda(cudaStreamEndCapture(b->stream, &graph));
+    assert_cuda(cudaStreamEndCapture(b->queue, &graph));
     assert_cuda(cudaGraphInstantiate(&exec, graph, 0));
     assert_status(save(b, a, &b->items[0], 0), COMET_ERROR_UNSUPPORTED);
     for (int round = 0; round < 4; round++) {
@@ -322,9 +322,9 @@ static void test_graph(void **state) {
             fill(b, &b->items[i]);
             expect(b, &b->items[i]);
         }
-        assert_cuda(cudaGraphLaunch(exec, b->stream));
+        assert_cuda(cudaGraphLaunch(exec, b->queue));
         for (int i = 0; i < SAVED; i++) {
-            assert_cuda(cudaMemcpyAsync(b->output, outputs[i], b->items[i].bytes, cudaMemcpyDeviceToDevice, b->stream));
+            assert_cuda(cudaMemcpyAsync(b->output, outputs[i], b->items[i].bytes, cudaMemcpyDeviceToDevice, b->queue));
             check_output(b, &b->items[i]);
         }
     }
@@ -352,7 +352,7 @@ static int live(bench *b, int *freed) {
     int failed = 0;
     o.limit_bytes = 4 * MIB;
     o.max_entries = 64;
-    o.stream = b->stream;
+    o.queue = b->queue;
     *freed = 1;
     if (comet_arena_new(&o, &a) != COMET_OK)
         return 1;

@@ -65,14 +65,14 @@ static void step_refill(step *s, rng *r) {
 }
 
 /* All forward, then all backward, last first. */
-static void step_issue(step *s, cudaStream_t stream) {
+static void step_issue(step *s, cudaStream_t queue) {
     for (int i = 0; i < JOBS; i++) {
         comet_cuda_slot slot = cuda_job_slot(&s->jobs[i], &s->memory, i ? cuda_job_end(&s->jobs[i - 1]) : NULL);
-        assert_ok(cuda_job_compress(&s->jobs[i], &slot, stream));
+        assert_ok(cuda_job_compress(&s->jobs[i], &slot, queue));
     }
     for (int i = JOBS - 1; i >= 0; i--) {
         comet_cuda_slot slot = cuda_job_slot(&s->jobs[i], &s->memory, NULL);
-        assert_ok(cuda_job_decompress(&s->jobs[i], &slot, s->word.data, stream));
+        assert_ok(cuda_job_decompress(&s->jobs[i], &slot, s->word.data, queue));
     }
 }
 
@@ -87,12 +87,12 @@ static void step_check(step *s) {
     free(copy);
 }
 
-static cudaGraphExec_t capture(step *s, cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+static cudaGraphExec_t capture(step *s, cudaStream_t queue, enum cudaStreamCaptureMode mode) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    cuda_must(cudaStreamBeginCapture(stream, mode));
-    step_issue(s, stream);
-    cuda_must(cudaStreamEndCapture(stream, &graph));
+    cuda_must(cudaStreamBeginCapture(queue, mode));
+    step_issue(s, queue);
+    cuda_must(cudaStreamEndCapture(queue, &graph));
     cuda_must(cudaGraphInstantiate(&exec, graph, 0));
     cuda_must(cudaGraphDestroy(graph));
     return exec;
@@ -103,21 +103,21 @@ static void test_replays(void **state) {
     (void)state;
     rng r = rng_seed(1);
     static step s;
-    cudaStream_t stream;
-    cuda_must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t queue;
+    cuda_must(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
     step_new(&s, &r, 0);
-    cudaGraphExec_t exec = capture(&s, stream, cudaStreamCaptureModeGlobal);
+    cudaGraphExec_t exec = capture(&s, queue, cudaStreamCaptureModeGlobal);
     unsigned char *untouched = cuda_block_read(&s.memory);
     assert_true(cuda_is_poison(untouched, s.memory.bytes));
     free(untouched);
     for (int i = 0; i < effort(20); i++) {
         step_refill(&s, &r);
-        cuda_must(cudaGraphLaunch(exec, stream));
-        cuda_must(cudaStreamSynchronize(stream));
+        cuda_must(cudaGraphLaunch(exec, queue));
+        cuda_must(cudaStreamSynchronize(queue));
         step_check(&s);
     }
     cuda_must(cudaGraphExecDestroy(exec));
-    cuda_must(cudaStreamDestroy(stream));
+    cuda_must(cudaStreamDestroy(queue));
     step_free(&s);
 }
 
@@ -126,17 +126,17 @@ static void test_replays_without_waiting(void **state) {
     (void)state;
     rng r = rng_seed(2);
     static step s;
-    cudaStream_t stream;
-    cuda_must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t queue;
+    cuda_must(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
     step_new(&s, &r, 3);
-    cudaGraphExec_t exec = capture(&s, stream, cudaStreamCaptureModeThreadLocal);
+    cudaGraphExec_t exec = capture(&s, queue, cudaStreamCaptureModeThreadLocal);
     step_refill(&s, &r);
     for (int i = 0; i < effort(12); i++)
-        cuda_must(cudaGraphLaunch(exec, stream));
-    cuda_must(cudaStreamSynchronize(stream));
+        cuda_must(cudaGraphLaunch(exec, queue));
+    cuda_must(cudaStreamSynchronize(queue));
     step_check(&s);
     cuda_must(cudaGraphExecDestroy(exec));
-    cuda_must(cudaStreamDestroy(stream));
+    cuda_must(cudaStreamDestroy(queue));
     step_free(&s);
 }
 
@@ -146,7 +146,7 @@ static void test_statistics_of_the_last_replay(void **state) {
     rng r = rng_seed(3);
     trip_spec spec = job_spec(0);
     cuda_job j;
-    cudaStream_t stream;
+    cudaStream_t queue;
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cuda_job_new(&j, &r, &spec);
@@ -156,25 +156,25 @@ static void test_statistics_of_the_last_replay(void **state) {
     cuda_block_write(&stats, &last);
     j.params.p.bound_kind = COMET_BOUND_RELATIVE;
     j.params.p.device_stats = stats.data;
-    cuda_must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    cuda_must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    cuda_must(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
+    cuda_must(cudaStreamBeginCapture(queue, cudaStreamCaptureModeGlobal));
     comet_cuda_slot slot = cuda_job_slot(&j, &memory, NULL);
-    assert_ok(cuda_job_compress(&j, &slot, stream));
+    assert_ok(cuda_job_compress(&j, &slot, queue));
     cuda_must(cudaMemcpyAsync(stats.data, &((comet_cuda_result *)j.result.data)->codec.stats, sizeof last,
-                              cudaMemcpyDeviceToDevice, stream));
-    cuda_must(cudaStreamEndCapture(stream, &graph));
+                              cudaMemcpyDeviceToDevice, queue));
+    cuda_must(cudaStreamEndCapture(queue, &graph));
     cuda_must(cudaGraphInstantiate(&exec, graph, 0));
     for (int i = 0; i < 5; i++) {
         cuda_job_refill(&j, &r, VALUES_GAUSS, 0.25f);
-        cuda_must(cudaGraphLaunch(exec, stream));
-        cuda_must(cudaStreamSynchronize(stream));
+        cuda_must(cudaGraphLaunch(exec, queue));
+        cuda_must(cudaStreamSynchronize(queue));
         double rms = sqrt(last.sum_squares / (double)last.nonzero);
         assert_true(j.host->codec.bound <= 0.25 * rms && j.host->codec.bound > 0.249999 * rms);
         last = j.host->codec.stats;
     }
     cuda_must(cudaGraphExecDestroy(exec));
     cuda_must(cudaGraphDestroy(graph));
-    cuda_must(cudaStreamDestroy(stream));
+    cuda_must(cudaStreamDestroy(queue));
     cuda_block_free(&stats);
     cuda_block_free(&memory);
     cuda_job_free(&j);

@@ -792,7 +792,7 @@ static void in_a_graph(void **state) {
     (void)state;
     rng r = rng_seed(13);
     layer l;
-    cudaStream_t stream;
+    cudaStream_t queue;
     cudaGraph_t graph;
     cudaGraphExec_t ready;
     layer_new(&l, &r, &shapes[1], COMET_BF16, 1, 0.1, 0);
@@ -801,18 +801,18 @@ static void in_a_graph(void **state) {
     assert_cuda(cudaMemset(l.slot.base, 0, l.slot.capacity));
     assert_cuda(cudaMemset(l.dx_tensor.data, POISON, l.bytes));
     assert_cuda(cudaDeviceSynchronize());
-    assert_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    l.exec.stream = stream;
-    assert_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    assert_ok(comet_cuda_norm_prepare(&l.norm, stream));
+    assert_cuda(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
+    l.exec.queue = queue;
+    assert_cuda(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal));
+    assert_ok(comet_cuda_norm_prepare(&l.norm, queue));
     assert_ok(comet_cuda_norm_forward(&l.norm, &l.x_tensor, &l.y_tensor, &l.params, &l.exec, &l.slot, NULL));
     assert_ok(comet_cuda_norm_backward(&l.norm, &l.slot, NULL, &l.dy_tensor, &l.dx_tensor, l.dgamma, l.dbeta, &l.params,
                                        &l.exec, l.status));
-    assert_cuda(cudaStreamEndCapture(stream, &graph));
+    assert_cuda(cudaStreamEndCapture(queue, &graph));
     assert_cuda(cudaGraphInstantiate(&ready, graph, 0));
     for (int i = 0; i < 2; i++)
-        assert_cuda(cudaGraphLaunch(ready, stream));
-    assert_cuda(cudaStreamSynchronize(stream));
+        assert_cuda(cudaGraphLaunch(ready, queue));
+    assert_cuda(cudaStreamSynchronize(queue));
     void *dx = device_read(l.dx_tensor.data, l.bytes);
     assert_memory_equal(dx, g.dx, l.bytes);
     check_stream(&l);
@@ -820,7 +820,7 @@ static void in_a_graph(void **state) {
     gradients_free(&g);
     assert_cuda(cudaGraphExecDestroy(ready));
     assert_cuda(cudaGraphDestroy(graph));
-    assert_cuda(cudaStreamDestroy(stream));
+    assert_cuda(cudaStreamDestroy(queue));
     layer_free(&l);
 }
 

@@ -676,13 +676,13 @@ static void chain_free(chain *k) {
 }
 
 /* Compresses all of them, one behind the other, then decompresses all. */
-static void chain_issue(chain *k, cudaStream_t stream) {
+static void chain_issue(chain *k, cudaStream_t queue) {
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < CHAIN; i++) {
             const sample_case *c = &k->c[i];
             comet_tensor t = device_view(&c->shape, c->dtype, pass ? k->out[i] : k->in[i]);
             comet_cuda_slot slot = {k->base, k->capacity, i ? &k->results[i - 1].r.end : NULL, &k->results[i].r};
-            k->exec[i].stream = stream;
+            k->exec[i].queue = queue;
             if (pass)
                 assert_ok(comet_cuda_decompress(&slot, &c->p, NULL, &k->exec[i], &t, k->status));
             else
@@ -727,28 +727,28 @@ static void streams_behind_each_other_in_a_graph(void **state) {
     (void)state;
     rng r = rng_seed(10);
     chain k;
-    cudaStream_t stream;
+    cudaStream_t queue;
     cudaGraph_t graph;
     cudaGraphExec_t graph_exec;
     chain_new(&k, &r);
     chain_refill(&k, &r);
-    assert_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    chain_issue(&k, stream);
-    assert_cuda(cudaStreamSynchronize(stream));
+    assert_cuda(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
+    chain_issue(&k, queue);
+    assert_cuda(cudaStreamSynchronize(queue));
     chain_check(&k);
-    assert_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    chain_issue(&k, stream);
-    assert_cuda(cudaStreamEndCapture(stream, &graph));
+    assert_cuda(cudaStreamBeginCapture(queue, cudaStreamCaptureModeGlobal));
+    chain_issue(&k, queue);
+    assert_cuda(cudaStreamEndCapture(queue, &graph));
     assert_cuda(cudaGraphInstantiate(&graph_exec, graph, 0));
     for (int i = 0; i < 4; i++) {
         chain_refill(&k, &r);
-        assert_cuda(cudaGraphLaunch(graph_exec, stream));
-        assert_cuda(cudaStreamSynchronize(stream));
+        assert_cuda(cudaGraphLaunch(graph_exec, queue));
+        assert_cuda(cudaStreamSynchronize(queue));
         chain_check(&k);
     }
     assert_cuda(cudaGraphExecDestroy(graph_exec));
     assert_cuda(cudaGraphDestroy(graph));
-    assert_cuda(cudaStreamDestroy(stream));
+    assert_cuda(cudaStreamDestroy(queue));
     chain_free(&k);
 }
 

@@ -243,7 +243,7 @@ static inline comet_status fake_give(const arena_driver *self, int32_t index, ar
     return injected(d);
 }
 
-/* What cannot be done while the stream is captured. */
+/* What cannot be done while the queue is captured. */
 static inline comet_status issue(device *d, op o) {
     comet_status status = injected(d);
     if (d->capturing)
@@ -253,14 +253,13 @@ static inline comet_status issue(device *d, op o) {
     return status;
 }
 
-static inline comet_status fake_zero(const arena_driver *self, void *memory, size_t bytes, void *cuda_stream) {
-    (void)cuda_stream;
+static inline comet_status fake_zero(const arena_driver *self, void *memory, size_t bytes, void *queue) {
+    (void)queue;
     return issue(device_of(self), (op){.kind = OP_ZERO, .to = memory, .bytes = bytes});
 }
 
-static inline comet_status fake_copy(const arena_driver *self, void *to, const void *from, size_t bytes,
-                                     void *cuda_stream) {
-    (void)cuda_stream;
+static inline comet_status fake_copy(const arena_driver *self, void *to, const void *from, size_t bytes, void *queue) {
+    (void)queue;
     return issue(device_of(self), (op){.kind = OP_COPY, .to = to, .from = from, .bytes = bytes});
 }
 
@@ -281,8 +280,8 @@ static inline comet_status fake_event_free(const arena_driver *self, void *gone)
     return injected(device_of(self));
 }
 
-static inline comet_status fake_event_record(const arena_driver *self, void *recorded, void *cuda_stream) {
-    (void)cuda_stream;
+static inline comet_status fake_event_record(const arena_driver *self, void *recorded, void *queue) {
+    (void)queue;
     comet_status status = issue(device_of(self), (op){.kind = OP_EVENT, .to = recorded});
     if (status == COMET_OK)
         *(event *)recorded = (event){1, 0};
@@ -312,14 +311,14 @@ static inline comet_status fake_event_wait(const arena_driver *self, void *await
     return wait_until(device_of(self), &((event *)awaited)->reached);
 }
 
-static inline comet_status fake_stream_wait(const arena_driver *self, void *cuda_stream) {
-    (void)cuda_stream;
+static inline comet_status fake_queue_wait(const arena_driver *self, void *queue) {
+    (void)queue;
     return wait_until(device_of(self), NULL);
 }
 
-static inline comet_status fake_capturing(const arena_driver *self, void *cuda_stream, int *is_capturing) {
+static inline comet_status fake_capturing(const arena_driver *self, void *queue, int *is_capturing) {
     device *d = device_of(self);
-    (void)cuda_stream;
+    (void)queue;
     *is_capturing = d->capturing;
     return injected(d);
 }
@@ -328,9 +327,9 @@ static inline device *device_new(void) {
     device *d = calloc(1, sizeof *d);
     assert_non_null(d);
     pthread_mutex_init(&d->lock, NULL);
-    d->driver = (arena_driver){fake_reserve,      fake_unreserve,   fake_map,        fake_unmap,       fake_take,
-                               fake_give,         fake_zero,        fake_copy,       fake_event_new,   fake_event_free,
-                               fake_event_record, fake_event_query, fake_event_wait, fake_stream_wait, fake_capturing};
+    d->driver = (arena_driver){fake_reserve,      fake_unreserve,   fake_map,        fake_unmap,      fake_take,
+                               fake_give,         fake_zero,        fake_copy,       fake_event_new,  fake_event_free,
+                               fake_event_record, fake_event_query, fake_event_wait, fake_queue_wait, fake_capturing};
     return d;
 }
 

@@ -121,16 +121,16 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
 }
 
 static cudaError_t launch_compress(comet_dtype dtype, Reach reach, bool any, const CompressArgs &a,
-                                   cudaStream_t stream) {
-    return dtype == COMET_F32   ? comet_eb_launch_compress_f32(reach, any, a, stream)
-           : dtype == COMET_F16 ? comet_eb_launch_compress_f16(reach, any, a, stream)
-                                : comet_eb_launch_compress_bf16(reach, any, a, stream);
+                                   cudaStream_t queue) {
+    return dtype == COMET_F32   ? comet_eb_launch_compress_f32(reach, any, a, queue)
+           : dtype == COMET_F16 ? comet_eb_launch_compress_f16(reach, any, a, queue)
+                                : comet_eb_launch_compress_bf16(reach, any, a, queue);
 }
 
-static cudaError_t launch_survey(comet_dtype dtype, Reach reach, const CompressArgs &a, cudaStream_t stream) {
-    return dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, a, stream)
-           : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, a, stream)
-                                : comet_eb_launch_survey_bf16(reach, a, stream);
+static cudaError_t launch_survey(comet_dtype dtype, Reach reach, const CompressArgs &a, cudaStream_t queue) {
+    return dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, a, queue)
+           : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, a, queue)
+                                : comet_eb_launch_survey_bf16(reach, a, queue);
 }
 
 static cudaError_t compress(const cuda_compress_job *job) {
@@ -140,12 +140,12 @@ static cudaError_t compress(const cuda_compress_job *job) {
     comet_dtype dtype = job->tensor->dtype;
     const comet_codec_params *p = job->params;
     if (p->codec == COMET_CODEC_EB && p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
-        cudaError_t error = launch_survey(dtype, reach, a, job->stream);
+        cudaError_t error = launch_survey(dtype, reach, a, job->queue);
         if (error != cudaSuccess)
             return error;
         a.bound.stats = &a.workspace->own;
     }
-    return launch_compress(dtype, reach, (a.flags & FLAGS_OF_MODES) != 0, a, job->stream);
+    return launch_compress(dtype, reach, (a.flags & FLAGS_OF_MODES) != 0, a, job->queue);
 }
 
 // ---- decompressing ----
@@ -184,9 +184,9 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
     Reach reach = reach_of(&g);
     comet_dtype dtype = job->tensor->dtype;
     bool any = (a.flags & (STREAM_KEEP_MASK | STREAM_GRID)) || job->epilogue || (comet_dtype)a.dtype != dtype;
-    return dtype == COMET_F32   ? comet_eb_launch_decompress_f32(reach, any, a, job->stream)
-           : dtype == COMET_F16 ? comet_eb_launch_decompress_f16(reach, any, a, job->stream)
-                                : comet_eb_launch_decompress_bf16(reach, any, a, job->stream);
+    return dtype == COMET_F32   ? comet_eb_launch_decompress_f32(reach, any, a, job->queue)
+           : dtype == COMET_F16 ? comet_eb_launch_decompress_f16(reach, any, a, job->queue)
+                                : comet_eb_launch_decompress_bf16(reach, any, a, job->queue);
 }
 
 extern "C" const cuda_codec_vtable comet_cuda_eb = {check,           describe, body_max_bytes,

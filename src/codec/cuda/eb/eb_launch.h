@@ -8,15 +8,15 @@
 extern "C" { // names that start with comet_
 
 // `any`: the general kernel (other modes than rounding to nearest; an epilogue). dtype: of the tensor.
-cudaError_t comet_eb_launch_compress_f32(Reach reach, bool any, const CompressArgs &args, cudaStream_t stream);
-cudaError_t comet_eb_launch_compress_f16(Reach reach, bool any, const CompressArgs &args, cudaStream_t stream);
-cudaError_t comet_eb_launch_compress_bf16(Reach reach, bool any, const CompressArgs &args, cudaStream_t stream);
-cudaError_t comet_eb_launch_survey_f32(Reach reach, const CompressArgs &args, cudaStream_t stream);
-cudaError_t comet_eb_launch_survey_f16(Reach reach, const CompressArgs &args, cudaStream_t stream);
-cudaError_t comet_eb_launch_survey_bf16(Reach reach, const CompressArgs &args, cudaStream_t stream);
-cudaError_t comet_eb_launch_decompress_f32(Reach reach, bool any, const DecompressArgs &args, cudaStream_t stream);
-cudaError_t comet_eb_launch_decompress_f16(Reach reach, bool any, const DecompressArgs &args, cudaStream_t stream);
-cudaError_t comet_eb_launch_decompress_bf16(Reach reach, bool any, const DecompressArgs &args, cudaStream_t stream);
+cudaError_t comet_eb_launch_compress_f32(Reach reach, bool any, const CompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_compress_f16(Reach reach, bool any, const CompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_compress_bf16(Reach reach, bool any, const CompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_survey_f32(Reach reach, const CompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_survey_f16(Reach reach, const CompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_survey_bf16(Reach reach, const CompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_decompress_f32(Reach reach, bool any, const DecompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_decompress_f16(Reach reach, bool any, const DecompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_decompress_bf16(Reach reach, bool any, const DecompressArgs &args, cudaStream_t queue);
 }
 
 // Calls CASE(reach) for the reach at hand.

@@ -2,9 +2,9 @@
 #include "codec/cuda/norm/norm_forward.cuh"
 #include "codec/cuda/norm/norm_launch.h"
 
-#define FORWARD(reach) launch(norm_forward_kernel<reach, COMET_F16>, blocks, BLOCK_THREADS, stream, args)
+#define FORWARD(reach) launch(norm_forward_kernel<reach, COMET_F16>, blocks, BLOCK_THREADS, queue, args)
 
-cudaError_t comet_norm_launch_forward_f16(Reach reach, const NormForwardArgs &args, cudaStream_t stream) {
+cudaError_t comet_norm_launch_forward_f16(Reach reach, const NormForwardArgs &args, cudaStream_t queue) {
     dim3 blocks = eb_blocks(args.codec.groups);
     EB_FOR_REACH(reach, FORWARD)
 }

@@ -41,10 +41,10 @@ static NormTables tables_of(const comet_cuda_norm *n) {
     return t;
 }
 
-extern "C" cudaError_t comet_norm_prepare(const comet_cuda_norm *n, cudaStream_t stream) {
+extern "C" cudaError_t comet_norm_prepare(const comet_cuda_norm *n, cudaStream_t queue) {
     NormPrepareArgs a = {n->mean,  n->inverse_std, n->gamma,         n->beta,
                          n->shift, n->threshold,   (u32)n->channels, (u32)(n->relu != 0)};
-    return n->channels ? comet_norm_launch_prepare(a, stream) : cudaSuccess;
+    return n->channels ? comet_norm_launch_prepare(a, queue) : cudaSuccess;
 }
 
 // ---- forward ----
@@ -65,7 +65,7 @@ static cudaError_t forward_plain(const norm_forward_job *job) {
         a.rows = a.count / s.channels;
         a.length = (u32)(s.channels / vector);
     }
-    return comet_norm_launch_plain(x->dtype, a, job->codec.stream);
+    return comet_norm_launch_plain(x->dtype, a, job->codec.queue);
 }
 
 static GridTables grid_of(const comet_codec_grid *g) {
@@ -105,10 +105,10 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
 }
 
 // Statistics of u for a relative bound, in a pass of its own.
-static cudaError_t survey(comet_dtype dtype, Reach reach, CompressArgs *a, cudaStream_t stream) {
-    cudaError_t error = dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, *a, stream)
-                        : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, *a, stream)
-                                             : comet_eb_launch_survey_bf16(reach, *a, stream);
+static cudaError_t survey(comet_dtype dtype, Reach reach, CompressArgs *a, cudaStream_t queue) {
+    cudaError_t error = dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, *a, queue)
+                        : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, *a, queue)
+                                             : comet_eb_launch_survey_bf16(reach, *a, queue);
     a->bound.stats = &a->workspace->own;
     return error;
 }
@@ -120,15 +120,15 @@ extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
     comet_dtype dtype = job->codec.tensor->dtype;
     Reach reach = shape_of(job->codec.tensor).reach;
     NormForwardArgs a = {compress_args(&job->codec), tables_of(job->norm), job->y};
-    cudaStream_t stream = job->codec.stream;
+    cudaStream_t queue = job->codec.queue;
     if (p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
-        cudaError_t error = survey(dtype, reach, &a.codec, stream);
+        cudaError_t error = survey(dtype, reach, &a.codec, queue);
         if (error != cudaSuccess)
             return error;
     }
-    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(reach, a, stream)
-           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(reach, a, stream)
-                                : comet_norm_launch_forward_bf16(reach, a, stream);
+    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(reach, a, queue)
+           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(reach, a, queue)
+                                : comet_norm_launch_forward_bf16(reach, a, queue);
 }
 
 // ---- backward ----
@@ -243,11 +243,11 @@ extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
     a.dx = job->codec.tensor->data;
     a.sums = sums_of(job, s, blocks.x);
     norm_launch_backward *run = launcher_of(job->codec.tensor->dtype, from);
-    cudaStream_t stream = job->codec.stream;
-    cudaError_t error = s.groups ? run(s.reach, NORM_SUMS, a, blocks, stream) : cudaSuccess;
+    cudaStream_t queue = job->codec.queue;
+    cudaError_t error = s.groups ? run(s.reach, NORM_SUMS, a, blocks, queue) : cudaSuccess;
     if (error == cudaSuccess)
-        error = comet_norm_launch_totals(reach_is_last(s.reach), a, stream);
+        error = comet_norm_launch_totals(reach_is_last(s.reach), a, queue);
     if (error == cudaSuccess && s.groups)
-        error = run(s.reach, NORM_DX, a, blocks, stream);
+        error = run(s.reach, NORM_DX, a, blocks, queue);
     return error;
 }

@@ -150,7 +150,7 @@ comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_c
 
 /* ---- passes ---- */
 
-comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *stream) {
+comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *queue) {
     int32_t device;
     comet_cuda_norm n;
     comet_status status = comet_cuda_current(&device);
@@ -160,7 +160,7 @@ comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *stream) 
         return COMET_ERROR_ARGUMENT;
     if (n.channels > INT32_MAX)
         return COMET_ERROR_UNSUPPORTED;
-    return comet_cuda_status(comet_norm_prepare(&n, (cudaStream_t)stream));
+    return comet_cuda_status(comet_norm_prepare(&n, (cudaStream_t)queue));
 }
 
 /* The header without what only the device knows. */
@@ -209,7 +209,7 @@ static comet_status forward(const comet_cuda_norm *norm, const comet_tensor *x, 
         return COMET_ERROR_ARGUMENT;
     status = check_pair(x, y, &n, device);
     comet_codec_grid grid = grid_of(&n);
-    norm_forward_job job = {.norm = &n, .codec = {.tensor = x, .stream = (cudaStream_t)e.stream}};
+    norm_forward_job job = {.norm = &n, .codec = {.tensor = x, .queue = (cudaStream_t)e.queue}};
     if (status == COMET_OK && slot)
         status = add_slot(&job, &p, params, &grid, &e, slot);
     if (status != COMET_OK)
@@ -219,7 +219,7 @@ static comet_status forward(const comet_cuda_norm *norm, const comet_tensor *x, 
     job.y = y->data;
     cudaError_t error = comet_norm_forward(&job);
     if (error == cudaSuccess && slot && host)
-        error = cudaMemcpyAsync(host, slot->result, sizeof *host, cudaMemcpyDeviceToHost, job.codec.stream);
+        error = cudaMemcpyAsync(host, slot->result, sizeof *host, cudaMemcpyDeviceToHost, job.codec.queue);
     return comet_cuda_status(error);
 }
 
@@ -283,7 +283,7 @@ comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_c
         return answer;
     comet_codec_grid grid = grid_of(&n);
     norm_backward_job job = {.norm = &n,
-                             .codec = {.tensor = dx, .workspace = e.workspace, .stream = (cudaStream_t)e.stream},
+                             .codec = {.tensor = dx, .workspace = e.workspace, .queue = (cudaStream_t)e.queue},
                              .dy = dy->data,
                              .dgamma = dgamma,
                              .dbeta = dbeta};

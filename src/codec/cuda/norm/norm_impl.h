@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* With a slot: job.params has the layer's grid; job.tensor is x. Without: only tensor and stream are set. */
+/* With a slot: job.params has the layer's grid; job.tensor is x. Without: only tensor and queue are set. */
 typedef struct norm_forward_job {
     const comet_cuda_norm *norm;
     cuda_compress_job codec;
@@ -32,7 +32,7 @@ int comet_norm_is_supported(const comet_tensor *tensor);
 /* Workspace of a backward pass on the current device. */
 size_t comet_norm_workspace(const comet_tensor *tensor);
 
-cudaError_t comet_norm_prepare(const comet_cuda_norm *norm, cudaStream_t stream);
+cudaError_t comet_norm_prepare(const comet_cuda_norm *norm, cudaStream_t queue);
 cudaError_t comet_norm_forward(const norm_forward_job *job);
 cudaError_t comet_norm_backward(const norm_backward_job *job);
 

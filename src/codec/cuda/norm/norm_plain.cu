@@ -151,23 +151,23 @@ static void set_stripes(NormPlainArgs *a, u32 *columns) {
     a->a_walk = a->a_step * (share < 1 ? 1 : share > 16 ? 16 : share);
 }
 
-static cudaError_t launch_striped(comet_dtype dtype, NormPlainArgs a, cudaStream_t stream) {
+static cudaError_t launch_striped(comet_dtype dtype, NormPlainArgs a, cudaStream_t queue) {
     u32 columns;
     set_stripes(&a, &columns);
     dim3 blocks((unsigned)((a.rows + a.a_walk - 1) / a.a_walk), columns), threads((a.a_row * a.a_step + 31) / 32 * 32);
-    return with_dtype(dtype, [&](auto d) { return launch(norm_striped_kernel<d.value>, blocks, threads, stream, a); });
+    return with_dtype(dtype, [&](auto d) { return launch(norm_striped_kernel<d.value>, blocks, threads, queue, a); });
 }
 
-cudaError_t comet_norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args, cudaStream_t stream) {
+cudaError_t comet_norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args, cudaStream_t queue) {
     if (args.length)
-        return launch_striped(dtype, args, stream);
+        return launch_striped(dtype, args, queue);
     u64 values = (u64)NORM_PLAIN_THREADS * NORM_PLAIN_UNROLL * (16 / comet_dtype_size(dtype));
     dim3 blocks((unsigned)((args.count + values - 1) / values));
     return with_dtype(
-        dtype, [&](auto d) { return launch(norm_linear_kernel<d.value>, blocks, NORM_PLAIN_THREADS, stream, args); });
+        dtype, [&](auto d) { return launch(norm_linear_kernel<d.value>, blocks, NORM_PLAIN_THREADS, queue, args); });
 }
 
-cudaError_t comet_norm_launch_prepare(const NormPrepareArgs &args, cudaStream_t stream) {
+cudaError_t comet_norm_launch_prepare(const NormPrepareArgs &args, cudaStream_t queue) {
     dim3 blocks((args.channels + NORM_PLAIN_THREADS - 1) / NORM_PLAIN_THREADS);
-    return launch(norm_prepare_kernel, blocks, NORM_PLAIN_THREADS, stream, args);
+    return launch(norm_prepare_kernel, blocks, NORM_PLAIN_THREADS, queue, args);
 }

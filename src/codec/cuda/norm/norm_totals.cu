@@ -103,10 +103,10 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
         write_totals(args, blockIdx.x, all[0]);
 }
 
-cudaError_t comet_norm_launch_totals(bool is_last, const NormBackwardArgs &args, cudaStream_t stream) {
+cudaError_t comet_norm_launch_totals(bool is_last, const NormBackwardArgs &args, cudaStream_t queue) {
     const u32 channels = args.sums.channels;
     if (is_last)
-        return launch(norm_totals_last, dim3((channels + TOTAL_CHANNELS - 1) / TOTAL_CHANNELS), TOTAL_THREADS, stream,
+        return launch(norm_totals_last, dim3((channels + TOTAL_CHANNELS - 1) / TOTAL_CHANNELS), TOTAL_THREADS, queue,
                       args);
-    return launch(norm_totals_maps, dim3(channels), BLOCK_THREADS, stream, args);
+    return launch(norm_totals_maps, dim3(channels), BLOCK_THREADS, queue, args);
 }

@@ -90,10 +90,10 @@ static cudaError_t launch_maxima(const cuda_compress_job *job, const dct_shape &
         u64 a_channel = s.count / s.channels, slices = MAXIMA_THREADS / s.channels;
         slices = slices < 1 ? 1 : slices < a_channel ? slices : a_channel;
         u64 threads = slices * s.channels;
-        return launch(maxima_across<D>, grid_for(threads, THREADS), THREADS, job->stream, s, data, maxima, threads);
+        return launch(maxima_across<D>, grid_for(threads, THREADS), THREADS, job->queue, s, data, maxima, threads);
     }
     u64 a_run = (s.channel_run + RUN - 1) / RUN, pieces = s.count / s.channel_run * a_run;
-    return launch(maxima_of_runs<D>, grid_for(pieces, WARPS), THREADS, job->stream, s, data, maxima, divider_of(a_run),
+    return launch(maxima_of_runs<D>, grid_for(pieces, WARPS), THREADS, job->queue, s, data, maxima, divider_of(a_run),
                   pieces);
 }
 
@@ -486,16 +486,15 @@ template <comet_dtype D> static cudaError_t launch_compress(const cuda_compress_
     dct_workspace w = workspace_at(job->workspace, s);
     if (s.count) {
         u64 words = workspace_words(s);
-        cudaError_t error =
-            launch(clear_kernel, grid_for(words, THREADS), THREADS, job->stream, (u32 *)w.ticket, words);
+        cudaError_t error = launch(clear_kernel, grid_for(words, THREADS), THREADS, job->queue, (u32 *)w.ticket, words);
         if (error == cudaSuccess)
             error = launch_maxima<D>(job, s, w.maxima);
         if (error != cudaSuccess)
             return error;
     }
     if (s.transform)
-        return launch(compress_blocks<D>, grid_for(s.chunks, 1), THREADS, job->stream, f, s, w, data);
-    return launch(compress_codes<D>, grid_for(s.count, THREADS * 4), THREADS, job->stream, f, s, w.maxima, data,
+        return launch(compress_blocks<D>, grid_for(s.chunks, 1), THREADS, job->queue, f, s, w, data);
+    return launch(compress_codes<D>, grid_for(s.count, THREADS * 4), THREADS, job->queue, f, s, w.maxima, data,
                   STREAM_HEADER_BYTES + dct_body_bound(s));
 }
 
@@ -509,8 +508,8 @@ template <comet_dtype D> static cudaError_t launch_decompress(const cuda_decompr
     read_frame f = read_frame_of(job, bytes);
     f.any_bytes = s.transform;
     if (s.transform)
-        return launch(decompress_blocks<D>, grid_for(s.chunks, 1), THREADS, job->stream, f, s, job->tensor->data);
-    return launch(decompress_codes<D>, grid_for(s.count, THREADS * 4), THREADS, job->stream, f, s, job->tensor->data,
+        return launch(decompress_blocks<D>, grid_for(s.chunks, 1), THREADS, job->queue, f, s, job->tensor->data);
+    return launch(decompress_codes<D>, grid_for(s.count, THREADS * 4), THREADS, job->queue, f, s, job->tensor->data,
                   bytes);
 }
 

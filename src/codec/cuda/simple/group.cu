@@ -397,10 +397,10 @@ template <comet_dtype D> static cudaError_t launch_compress(const cuda_compress_
     const void *data = job->tensor->data;
     dim3 grid = grid_for(g.groups, WARPS * (32 / g.lanes));
     if (g.values <= 32 * OCTET)
-        return launch(compress_small<D, 1>, grid, THREADS, job->stream, f, g, data);
+        return launch(compress_small<D, 1>, grid, THREADS, job->queue, f, g, data);
     if (g.values <= 32 * OCTET * MOST_SWEEPS)
-        return launch(compress_small<D, MOST_SWEEPS>, grid, THREADS, job->stream, f, g, data);
-    return launch(compress_large<D>, grid_for(g.groups, 1), THREADS, job->stream, f, g, data);
+        return launch(compress_small<D, MOST_SWEEPS>, grid, THREADS, job->queue, f, g, data);
+    return launch(compress_large<D>, grid_for(g.groups, 1), THREADS, job->queue, f, g, data);
 }
 
 static cudaError_t compress(const cuda_compress_job *job) {
@@ -411,7 +411,7 @@ static cudaError_t compress(const cuda_compress_job *job) {
 template <comet_dtype D, int BITS>
 static cudaError_t launch_decompress(const cuda_decompress_job *job, const group_shape &g) {
     return launch(decompress_kernel<D, BITS>, grid_for(g.count, (u64)vector_values<D> * THREADS * READ_UNROLL), THREADS,
-                  job->stream, read_frame_of(job, g.bytes), g, job->tensor->data);
+                  job->queue, read_frame_of(job, g.bytes), g, job->tensor->data);
 }
 
 static cudaError_t decompress(const cuda_decompress_job *job) {

@@ -160,7 +160,7 @@ static cudaError_t compress(const cuda_compress_job *job) {
         bytes = STREAM_HEADER_BYTES + body_max_bytes(job->tensor, job->params);
     return with_any_dtype(job->tensor->dtype, [&](auto dtype) {
         constexpr comet_dtype D = decltype(dtype)::value;
-        return launch(compress_kernel<D>, grid_for(count, TILE * WARPS), THREADS, job->stream, write_frame_of(job),
+        return launch(compress_kernel<D>, grid_for(count, TILE * WARPS), THREADS, job->queue, write_frame_of(job),
                       (const pattern_of<D> *)job->tensor->data, count, bytes);
     });
 }
@@ -172,7 +172,7 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
     f.any_dtype = true;
     return with_any_dtype(job->tensor->dtype, [&](auto dtype) {
         constexpr comet_dtype D = decltype(dtype)::value;
-        return launch(decompress_kernel<D>, grid_for(count, TILE * WARPS), THREADS, job->stream, f,
+        return launch(decompress_kernel<D>, grid_for(count, TILE * WARPS), THREADS, job->queue, f,
                       (pattern_of<D> *)job->tensor->data, count, bytes);
     });
 }

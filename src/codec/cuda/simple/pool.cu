@@ -217,7 +217,7 @@ static cudaError_t launch_compress(const cuda_compress_job *job, pool_shape s) {
     s.by_inner = divider_of(s.inner / A_UNIT);
     s.by_width = divider_of(s.pooled_width);
     s.by_height = divider_of(s.pooled_height);
-    return launch(compress_kernel<D, V, ACROSS>, grid_for(s.units, THREADS), THREADS, job->stream, write_frame_of(job),
+    return launch(compress_kernel<D, V, ACROSS>, grid_for(s.units, THREADS), THREADS, job->queue, write_frame_of(job),
                   s, job->tensor->data);
 }
 
@@ -252,7 +252,7 @@ static cudaError_t launch_decompress(const cuda_decompress_job *job, pool_shape 
     s.by_width = divider_of(s.width);
     s.by_height = divider_of(s.height);
     s.by_block = divider_of(s.block);
-    return launch(decompress_kernel<D, ACROSS>, grid_for(s.units, THREADS), THREADS, job->stream,
+    return launch(decompress_kernel<D, ACROSS>, grid_for(s.units, THREADS), THREADS, job->queue,
                   read_frame_of(job, s.bytes), s, job->tensor->data);
 }
 

@@ -46,13 +46,13 @@ static size_t body_max_bytes(const comet_tensor *tensor, const comet_codec_param
 
 static cudaError_t compress(const cuda_compress_job *job) {
     u64 bytes = body_max_bytes(job->tensor, job->params);
-    return launch(compress_kernel, grid_for(bytes, TILE * 16), THREADS, job->stream, write_frame_of(job),
+    return launch(compress_kernel, grid_for(bytes, TILE * 16), THREADS, job->queue, write_frame_of(job),
                   (const u8 *)job->tensor->data, bytes);
 }
 
 static cudaError_t decompress(const cuda_decompress_job *job) {
     u64 bytes = body_max_bytes(job->tensor, job->params);
-    return launch(decompress_kernel, grid_for(bytes, TILE * 16), THREADS, job->stream,
+    return launch(decompress_kernel, grid_for(bytes, TILE * 16), THREADS, job->queue,
                   read_frame_of(job, STREAM_HEADER_BYTES + bytes), (u8 *)job->tensor->data, bytes);
 }
 

@@ -13,7 +13,7 @@
 
 /*
  * Calls that are not part of a capture run in relaxed mode: else CUDA refuses them, and ends the capture, while this
- * thread, or any other in global mode, captures a stream. Those that make or free something run on its device.
+ * thread, or any other in global mode, captures a queue. Those that make or free something run on its device.
  */
 typedef struct scope {
     enum cudaStreamCaptureMode mode;
@@ -71,14 +71,14 @@ static comet_status give(const arena_driver *self, int32_t device, arena_memory 
     return leave(&s, comet_cuda_status(error));
 }
 
-static comet_status zero(const arena_driver *self, void *memory, size_t bytes, void *stream) {
+static comet_status zero(const arena_driver *self, void *memory, size_t bytes, void *queue) {
     (void)self;
-    return comet_cuda_status(cudaMemsetAsync(memory, 0, bytes, (cudaStream_t)stream));
+    return comet_cuda_status(cudaMemsetAsync(memory, 0, bytes, (cudaStream_t)queue));
 }
 
-static comet_status copy(const arena_driver *self, void *page_locked, const void *memory, size_t bytes, void *stream) {
+static comet_status copy(const arena_driver *self, void *page_locked, const void *memory, size_t bytes, void *queue) {
     (void)self;
-    return comet_cuda_status(cudaMemcpyAsync(page_locked, memory, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)stream));
+    return comet_cuda_status(cudaMemcpyAsync(page_locked, memory, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)queue));
 }
 
 /* ---- ranges ---- */
@@ -275,7 +275,7 @@ static comet_status unmap(const arena_driver *self, const arena_range *range, si
 
 #endif
 
-/* ---- events and the stream ---- */
+/* ---- events and the queue ---- */
 
 static comet_status event_new(const arena_driver *self, int32_t device, void **event) {
     (void)self;
@@ -296,9 +296,9 @@ static comet_status event_free(const arena_driver *self, void *event) {
     return status == COMET_OK ? leave(&s, comet_cuda_status(cudaEventDestroy((cudaEvent_t)event))) : status;
 }
 
-static comet_status event_record(const arena_driver *self, void *event, void *stream) {
+static comet_status event_record(const arena_driver *self, void *event, void *queue) {
     (void)self;
-    return comet_cuda_status(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+    return comet_cuda_status(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)queue));
 }
 
 static comet_status event_query(const arena_driver *self, void *event, int *reached) {
@@ -320,26 +320,26 @@ static comet_status event_wait(const arena_driver *self, void *event) {
     return status == COMET_OK ? leave(&s, comet_cuda_status(cudaEventSynchronize((cudaEvent_t)event))) : status;
 }
 
-static comet_status stream_wait(const arena_driver *self, void *stream) {
+static comet_status queue_wait(const arena_driver *self, void *queue) {
     (void)self;
     scope s;
     comet_status status = enter_relaxed(&s);
-    return status == COMET_OK ? leave(&s, comet_cuda_status(cudaStreamSynchronize((cudaStream_t)stream))) : status;
+    return status == COMET_OK ? leave(&s, comet_cuda_status(cudaStreamSynchronize((cudaStream_t)queue))) : status;
 }
 
-static comet_status stream_capturing(const arena_driver *self, void *stream, int *capturing) {
+static comet_status queue_capturing(const arena_driver *self, void *queue, int *capturing) {
     (void)self;
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cudaError_t error = cudaStreamIsCapturing((cudaStream_t)stream, &status);
+    cudaError_t error = cudaStreamIsCapturing((cudaStream_t)queue, &status);
     *capturing = status != cudaStreamCaptureStatusNone; /* an invalidated capture is one until it is ended */
     return comet_cuda_status(error);
 }
 
 const arena_driver *comet_arena_driver_cuda(void) {
     static const arena_driver driver = {
-        reserve,      unreserve,   map,        unmap,       take,
-        give,         zero,        copy,       event_new,   event_free,
-        event_record, event_query, event_wait, stream_wait, stream_capturing,
+        reserve,      unreserve,   map,        unmap,      take,
+        give,         zero,        copy,       event_new,  event_free,
+        event_record, event_query, event_wait, queue_wait, queue_capturing,
     };
     return &driver;
 }
