@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Each public header compiles alone, as C11 and as C++17, without a warning, also beside <dlpack/dlpack.h>.
+# comet/comet.h includes every other public header.
 # Each header of device code compiles alone too, with the tests' stand-in for CUDA.
 # usage, from the repository's root: check_headers.sh CC GENERATED_INCLUDE_DIR
 set -euo pipefail
@@ -28,6 +29,10 @@ echo '#include <dlpack/dlpack.h>' | "$cc" -x c -fsyntax-only - 2>/dev/null && dl
 for header in include/comet/*.h "$generated"/comet/*.h; do
     name=comet/$(basename "$header")
     alone="#include \"$name\""
+    if [ "$name" != comet/comet.h ] && ! grep -qxF "$alone" include/comet/comet.h; then
+        echo "comet/comet.h does not include $name"
+        failed=1
+    fi
     twice="$alone"$'\n'"$alone"
     sources=("$twice")
     if [ $dlpack = 1 ]; then
