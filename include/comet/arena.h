@@ -46,6 +46,7 @@
 #include "comet/allocator.h"
 #include "comet/cuda.h"
 #include "comet/export.h"
+#include "comet/init.h"
 #include "comet/status.h"
 
 #ifdef __cplusplus
@@ -67,8 +68,7 @@ typedef struct comet_arena_options {
     uint32_t max_entries; /* not yet released, or released below one that is not; 256 bytes each; at most 2^20 */
 } comet_arena_options;
 
-#define COMET_ARENA_OPTIONS_INIT                                                                                       \
-    { sizeof(comet_arena_options), 0, 0, NULL, NULL, 0, 4096 }
+#define COMET_ARENA_OPTIONS_INIT COMET_INIT(comet_arena_options, COMET_FIELD(max_entries) = 4096)
 
 typedef struct comet_arena_stats {
     size_t size; /* sizeof(comet_arena_stats), set by the caller */

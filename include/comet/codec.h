@@ -28,6 +28,7 @@
 
 #include "comet/allocator.h"
 #include "comet/export.h"
+#include "comet/init.h"
 #include "comet/status.h"
 #include "comet/tensor.h"
 #include "comet/threads.h"
@@ -96,10 +97,8 @@ typedef struct comet_codec_params {
 } comet_codec_params;
 
 #define COMET_CODEC_PARAMS_INIT                                                                                        \
-    {                                                                                                                  \
-        sizeof(comet_codec_params), COMET_CODEC_EB, COMET_BOUND_ABSOLUTE, 0.0, COMET_ROUND_NEAREST, 0, 0, 0, NULL, 2,  \
-            4, 256, 1, NULL, NULL                                                                                      \
-    }
+    COMET_INIT(comet_codec_params, COMET_FIELD(codec) = COMET_CODEC_EB, COMET_FIELD(pool_block) = 2,                   \
+               COMET_FIELD(group_bits) = 4, COMET_FIELD(group_values) = 256, COMET_FIELD(dct_table) = 1)
 
 /* Which code runs. Anything but AUTO is for tests: the bytes are the same. */
 typedef enum comet_isa {
@@ -120,8 +119,7 @@ typedef struct comet_codec_exec {
     comet_isa isa;
 } comet_codec_exec;
 
-#define COMET_CODEC_EXEC_INIT                                                                                          \
-    { sizeof(comet_codec_exec), NULL, NULL, NULL, 0, NULL, COMET_ISA_AUTO }
+#define COMET_CODEC_EXEC_INIT COMET_INIT_ZERO(comet_codec_exec)
 
 /*
  * What was seen of the values on the way (of y where a grid is given). Summed in one fixed order, so the same on every

@@ -12,6 +12,7 @@
 #include "comet/cuda_norm.h"
 #include "comet/error_model.h"
 #include "comet/export.h"
+#include "comet/init.h"
 #include "comet/status.h"
 #include "comet/store.h"
 #include "comet/tensor.h"

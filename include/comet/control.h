@@ -27,6 +27,7 @@
 #include "comet/codec.h"
 #include "comet/error_model.h"
 #include "comet/export.h"
+#include "comet/init.h"
 #include "comet/status.h"
 
 #ifdef __cplusplus
@@ -107,10 +108,13 @@ typedef struct comet_control_options {
 } comet_control_options;
 
 #define COMET_CONTROL_OPTIONS_INIT                                                                                     \
-    {                                                                                                                  \
-        sizeof(comet_control_options), 1.0, 0.3, 0.01, 0.4, 50, 1000, 10, 1, 0.25, 0.25, 2.0, COMET_BOUND_RELATIVE,    \
-            0.3, 0.0, 0.0, 1.0, 6.0, 0.25, 100, 20, {0, {0}, {0}}, NULL, NULL, NULL                                    \
-    }
+    COMET_INIT(comet_control_options, COMET_FIELD(calibration) = 1.0, COMET_FIELD(warmup_bound) = 0.3,                 \
+               COMET_FIELD(floor) = 0.01, COMET_FIELD(ceiling) = 0.4, COMET_FIELD(warmup) = 50,                        \
+               COMET_FIELD(window) = 1000, COMET_FIELD(every) = 10, COMET_FIELD(adaptive) = 1,                         \
+               COMET_FIELD(moved) = 0.25, COMET_FIELD(smoothing) = 0.25, COMET_FIELD(loosen) = 2.0,                    \
+               COMET_FIELD(fixed_kind) = COMET_BOUND_RELATIVE, COMET_FIELD(fixed_bound) = 0.3,                         \
+               COMET_FIELD(acgc_e) = 1.0, COMET_FIELD(spike) = 6.0, COMET_FIELD(tighten) = 0.25,                       \
+               COMET_FIELD(recover) = 100, COMET_FIELD(most_skips) = 20)
 
 /* ---- life ---- */
 

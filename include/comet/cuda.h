@@ -33,6 +33,7 @@
 
 #include "comet/codec.h"
 #include "comet/export.h"
+#include "comet/init.h"
 #include "comet/status.h"
 #include "comet/tensor.h"
 
@@ -73,8 +74,7 @@ typedef struct comet_cuda_epilogue {
     int32_t relu;       /* 1: what is negative becomes 0; a NaN stays */
 } comet_cuda_epilogue;
 
-#define COMET_CUDA_EPILOGUE_INIT                                                                                       \
-    { sizeof(comet_cuda_epilogue), 0, NULL, NULL, NULL, 0 }
+#define COMET_CUDA_EPILOGUE_INIT COMET_INIT_ZERO(comet_cuda_epilogue)
 
 /*
  * Whether `device` can be used. COMET_ERROR_NO_DEVICE: there is no such GPU, no driver, or this library was built

@@ -42,6 +42,7 @@
 #include "comet/codec.h"
 #include "comet/cuda.h"
 #include "comet/export.h"
+#include "comet/init.h"
 #include "comet/status.h"
 #include "comet/tensor.h"
 
@@ -62,8 +63,7 @@ typedef struct comet_cuda_norm {
     int32_t relu;     /* 1: a ReLU follows in the same pass */
 } comet_cuda_norm;
 
-#define COMET_CUDA_NORM_INIT                                                                                           \
-    { sizeof(comet_cuda_norm), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+#define COMET_CUDA_NORM_INIT COMET_INIT_ZERO(comet_cuda_norm)
 
 /* Writes norm->shift and norm->threshold. A small kernel; whenever a table changed, before the next forward pass. */
 COMET_API comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *queue);

@@ -35,6 +35,7 @@
 #include "comet/allocator.h"
 #include "comet/codec.h"
 #include "comet/export.h"
+#include "comet/init.h"
 #include "comet/status.h"
 #include "comet/tensor.h"
 #include "comet/threads.h"
@@ -60,8 +61,7 @@ typedef struct comet_store_options {
     const comet_allocator *allocator; /* NULL: pages of the system; its context must outlive the store */
 } comet_store_options;
 
-#define COMET_STORE_OPTIONS_INIT                                                                                       \
-    { sizeof(comet_store_options), 0, 0, NULL, 0, 0, 0, NULL, NULL }
+#define COMET_STORE_OPTIONS_INIT COMET_INIT_ZERO(comet_store_options)
 
 typedef enum comet_store_form {
     COMET_FORM_KEEP = 0,     /* as it is: copied, or taken over */
@@ -94,8 +94,7 @@ typedef struct comet_store_item {
     void *context; /* of both */
 } comet_store_item;
 
-#define COMET_STORE_ITEM_INIT                                                                                          \
-    { sizeof(comet_store_item), NULL, COMET_FORM_KEEP, 0, NULL, 0, NULL, NULL, NULL }
+#define COMET_STORE_ITEM_INIT COMET_INIT_ZERO(comet_store_item)
 
 /* Sizes of one entry, of an account or of all entries. An entry counts once, however many holds there are. */
 typedef struct comet_store_bytes {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Each public header compiles alone, as C11 and as C++17, without a warning, also beside <dlpack/dlpack.h>.
-# comet/comet.h includes every other public header.
+# comet/comet.h includes every other public header. Every initializer works in both languages, also outside of functions.
 # Each header of device code compiles alone too, with the tests' stand-in for CUDA.
 # usage, from the repository's root: check_headers.sh CC GENERATED_INCLUDE_DIR
 set -euo pipefail
@@ -43,6 +43,17 @@ for header in include/comet/*.h "$generated"/comet/*.h; do
         [ -z "$cxx" ] || compile c++ c++17 "$cxx" "$source"
     done
 done
+
+initializers=$(sed -nE 's/^#define (COMET_[A-Z_]+_INIT)\b.*/\1/p' include/comet/*.h)
+[ "$(wc -w <<<"$initializers")" -gt 3 ] || failed=1
+uses='#include "comet/comet.h"'
+for initializer in $initializers; do
+    type=$(tr '[:upper:]' '[:lower:]' <<<"${initializer%_INIT}")
+    uses+=$'\n'"static $type a_$type = $initializer; int use_$type(void); int use_$type(void) {"
+    uses+=" $type b = $initializer; a_$type = ($type)$initializer; return a_$type.size == b.size; }"
+done
+compile c c11 "$cc" "$uses"
+[ -z "$cxx" ] || compile c++ c++17 "$cxx" "$uses"
 
 # Functions of kernels are static: a header alone leaves them unused. Pragmas and initializers:
 # cmake/CometCompiler.cmake.
