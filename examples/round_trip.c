@@ -54,7 +54,7 @@ int main(void) {
     size_t capacity;
     check("bound", comet_codec_max_bytes(&tensor, &params, &capacity));
     void *stream = take(capacity);
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     check("compress", comet_codec_compress(&tensor, &params, &exec, stream, capacity, &result));
     tensor.data = after;
     check("decompress", comet_codec_decompress(stream, result.bytes, NULL, &exec, &tensor));

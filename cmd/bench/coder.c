@@ -83,7 +83,7 @@ static comet_status comet_capacity(coder *c, const comet_tensor *tensor, size_t 
 }
 
 static comet_status comet_compress(coder *c, const comet_tensor *tensor, void *stream, size_t capacity, size_t *bytes) {
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     comet_status status = comet_codec_compress(tensor, &c->params, &c->exec, stream, capacity, &result);
     *bytes = status == COMET_OK ? result.bytes : 0;
     return status;

@@ -162,7 +162,7 @@ static int compress_blob(compressor *c, const blob *piece, size_t *bytes) {
     if (array_from_blob(piece, &c->format, &a) != DONE)
         return FAILED;
     size_t capacity = 0;
-    comet_codec_result result = {0};
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     comet_status status = comet_codec_max_bytes(&a.tensor, &c->params, &capacity);
     int answer = DONE;
     if (status == COMET_OK && capacity > c->stream.bytes) {

@@ -62,7 +62,7 @@ static int check_stream(const blob *piece, comet_codec_info *info) {
 }
 
 static int decompress_blob(const blob *piece, const comet_codec_exec *exec, array *a) {
-    comet_codec_info info;
+    comet_codec_info info = COMET_CODEC_INFO_INIT;
     *a = (array){0};
     if (check_stream(piece, &info) != DONE || array_new(a, info.dtype, info.layout, info.ndim, info.shape) != DONE)
         return FAILED;

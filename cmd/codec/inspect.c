@@ -122,7 +122,7 @@ static void print_stream(printer *p, const char *name, const comet_codec_info *i
 }
 
 static int inspect_stream(printer *p, const blob *piece) {
-    comet_codec_info info;
+    comet_codec_info info = COMET_CODEC_INFO_INIT;
     comet_status status = comet_codec_inspect(piece->data, piece->bytes, &info);
     if (status != COMET_OK)
         return fail("%s is not a good Comet stream: %s", piece->where, comet_status_string(status));

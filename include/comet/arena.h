@@ -71,7 +71,7 @@ typedef struct comet_arena_options {
 #define COMET_ARENA_OPTIONS_INIT COMET_INIT(comet_arena_options, COMET_FIELD(max_entries) = 4096)
 
 typedef struct comet_arena_stats {
-    size_t size; /* sizeof(comet_arena_stats), set by the caller */
+    size_t size; /* sizeof(comet_arena_stats) */
     size_t limit_bytes;
     size_t mapped_bytes, peak_mapped_bytes; /* device memory taken for streams */
     size_t overhead_bytes;                  /* device memory taken for the arena itself */
@@ -88,6 +88,8 @@ typedef struct comet_arena_stats {
     uint64_t readbacks;                /* copies of sizes to the host */
     uint64_t waits;                    /* times that a call waited for the device */
 } comet_arena_stats;
+
+#define COMET_ARENA_STATS_INIT COMET_INIT_ZERO(comet_arena_stats)
 
 /*
  * COMET_ERROR_ARGUMENT: no limit, more initial_bytes than that, no or too many entries. COMET_ERROR_UNSUPPORTED: the
@@ -170,7 +172,7 @@ COMET_API comet_status comet_arena_trim(comet_arena *arena);
 /* No graph captured from this arena will be launched again. COMET_ERROR_ARGUMENT: captured entries are not released. */
 COMET_API comet_status comet_arena_forget_graphs(comet_arena *arena);
 
-/* `stats->size` must be set. Calls nothing of CUDA. */
+/* Calls nothing of CUDA. */
 COMET_API comet_status comet_arena_get_stats(comet_arena *arena, comet_arena_stats *stats);
 
 #ifdef __cplusplus

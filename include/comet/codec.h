@@ -7,12 +7,17 @@
  *     params.bound_kind = COMET_BOUND_RELATIVE;
  *     comet_codec_max_bytes(&tensor, &params, &capacity);
  *     void *stream = malloc(capacity);
+ *     comet_codec_result result = COMET_CODEC_RESULT_INIT;
  *     comet_codec_compress(&tensor, &params, NULL, stream, capacity, &result);      // result.bytes were written
  *     comet_codec_decompress(stream, result.bytes, NULL, NULL, &tensor);
  *
- * Every struct that carries options starts with its own size, set by its initializer; fields added later are then taken
- * as zero. All functions are thread-safe: they keep no state between calls and touch only what they are given. Two
- * calls may share a comet_threads, a const argument, or an input; never an output or a workspace.
+ * Structs that carry options, and structs that a call fills, start with their own size, set by their initializer. So a
+ * program and a library of different versions understand each other: what the program does not set is as the
+ * initializer would have it, what it does not know is not written, what the library does not know becomes zero. A size
+ * that cannot be one (0, say) is COMET_ERROR_ARGUMENT.
+ *
+ * All functions are thread-safe: they keep no state between calls and touch only what they are given. Two calls may
+ * share a comet_threads, a const argument, or an input; never an output or a workspace.
  *
  * Compressing and decompressing run in the default floating-point environment and give the caller's back, flags
  * included.
@@ -63,7 +68,7 @@ typedef enum comet_rounding {
  * fp32). y' lies on the same side of threshold[c] as y. The threshold itself belongs to the side where a ReLU is off:
  * y' > threshold exactly when y > threshold if slope[c] >= 0, y' < threshold exactly when y < threshold if
  * slope[c] < 0. A NaN threshold means that the channel has none. Decoding needs the same `threshold`, `slope` and
- * `channels`.
+ * `channels`. Its layout is fixed.
  */
 typedef struct comet_codec_grid {
     int64_t channels;       /* the extent of the tensor's channel dimension (1 for COMET_FLAT) */
@@ -123,7 +128,8 @@ typedef struct comet_codec_exec {
 
 /*
  * What was seen of the values on the way (of y where a grid is given). Summed in one fixed order, so the same on every
- * machine. Values that are not finite are only counted. Not part of the stream.
+ * machine. Values that are not finite are only counted. Not part of the stream. Its layout is fixed: it lies in other
+ * structs and in device memory.
  */
 typedef struct comet_codec_stats {
     int64_t count;
@@ -136,17 +142,30 @@ typedef struct comet_codec_stats {
     double sum_squares;
 } comet_codec_stats;
 
-typedef struct comet_codec_result {
+/* What compressing made, in a layout that is fixed: it lies in other structs and in device memory. */
+typedef struct comet_codec_record {
     size_t bytes;            /* of the stream */
     double bound;            /* the absolute bound that holds (EB; 0 for lossless codecs) */
     int64_t tiles;           /* EB and ZVC: tiles in all, */
     int64_t tiles_exact;     /* of these, how many are stored exactly (raw or zero-value) */
     int64_t tiles_wide;      /* and how many have 16-bit codes */
     comet_codec_stats stats; /* EB and ZVC; all zero for the others */
+} comet_codec_record;
+
+/* The same, as comet_codec_compress gives it. */
+typedef struct comet_codec_result {
+    size_t size; /* sizeof(comet_codec_result) */
+    size_t bytes;
+    double bound;
+    int64_t tiles, tiles_exact, tiles_wide;
+    comet_codec_stats stats;
 } comet_codec_result;
+
+#define COMET_CODEC_RESULT_INIT COMET_INIT_ZERO(comet_codec_result)
 
 /* What a stream says of itself. */
 typedef struct comet_codec_info {
+    size_t size; /* sizeof(comet_codec_info) */
     comet_codec codec;
     comet_dtype dtype;
     comet_layout layout;
@@ -160,6 +179,8 @@ typedef struct comet_codec_info {
     int32_t parameter; /* POOL: the block, GROUP: bits, DCT: the table */
     int64_t tiles, tiles_exact, tiles_wide, tiles_empty, tiles_predicted; /* EB and ZVC */
 } comet_codec_info;
+
+#define COMET_CODEC_INFO_INIT COMET_INIT_ZERO(comet_codec_info)
 
 /* "eb", "zvc", ...; "?" for an unknown codec. Static storage. */
 COMET_API const char *comet_codec_name(comet_codec codec);

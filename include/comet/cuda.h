@@ -41,9 +41,9 @@
 extern "C" {
 #endif
 
-/* What compressing leaves in device memory. */
+/* What compressing leaves in device memory. Kernels write it: its layout is fixed. */
 typedef struct comet_cuda_result {
-    comet_codec_result codec; /* as on the CPU; `bytes` may be more than the CPU's (docs/format.md, 'Table': gaps) */
+    comet_codec_record codec; /* as on the CPU; `bytes` may be more than the CPU's (docs/format.md, 'Table': gaps) */
     uint64_t start;           /* where the stream begins, from the slot's base */
     uint64_t end;     /* where another may begin: start + bytes, rounded up to 256; `start` if status is not COMET_OK */
     int32_t status;   /* COMET_OK, or COMET_ERROR_CAPACITY: it did not fit, nothing behind the capacity was written */
@@ -52,7 +52,8 @@ typedef struct comet_cuda_result {
 
 /*
  * Where a stream lies, or shall lie, in device memory. With `start` the place is not known to the host either: streams
- * are put one behind the other by giving each the address of the `end` of the one before it, on the same queue.
+ * are put one behind the other by giving each the address of the `end` of the one before it, on the same queue. Its
+ * layout is fixed.
  */
 typedef struct comet_cuda_slot {
     void *base;                /* 256-byte aligned */

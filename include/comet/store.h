@@ -96,7 +96,10 @@ typedef struct comet_store_item {
 
 #define COMET_STORE_ITEM_INIT COMET_INIT_ZERO(comet_store_item)
 
-/* Sizes of one entry, of an account or of all entries. An entry counts once, however many holds there are. */
+/*
+ * Sizes of one entry, of an account or of all entries. An entry counts once, however many holds there are. Its layout is
+ * fixed: it lies in other structs.
+ */
 typedef struct comet_store_bytes {
     uint64_t raw;      /* values times the size of their type */
     uint64_t stored;   /* what represents them, wherever it lies; a stream with its header */
@@ -105,18 +108,20 @@ typedef struct comet_store_bytes {
 } comet_store_bytes;
 
 typedef struct comet_store_info {
-    size_t size; /* sizeof(comet_store_info), set by the caller */
+    size_t size; /* sizeof(comet_store_info) */
     comet_store_bytes bytes;
     uint32_t holders;          /* more than 1 after a save: an alias was found */
     int32_t spilled;           /* 1: in the file, asked for or for want of room */
     uint64_t loads;            /* so far */
     comet_store_form form;     /* */
-    comet_codec_result result; /* CODEC: what the codec said: bound, statistics, ... */
+    comet_codec_record result; /* CODEC: what the codec said: bound, statistics, ... */
 } comet_store_info;
+
+#define COMET_STORE_INFO_INIT COMET_INIT_ZERO(comet_store_info)
 
 /* What is counted under one name since the store was made or comet_store_reset. */
 typedef struct comet_store_account {
-    size_t size; /* sizeof(comet_store_account), set by the caller */
+    size_t size; /* sizeof(comet_store_account) */
     char name[64];
     char form[32]; /* of the last save: "keep", "eb", "eb+offload", "recompute", ... */
     uint64_t entries;
@@ -126,8 +131,10 @@ typedef struct comet_store_account {
     uint64_t saves, aliases, loads, spills;
 } comet_store_account;
 
+#define COMET_STORE_ACCOUNT_INIT COMET_INIT_ZERO(comet_store_account)
+
 typedef struct comet_store_stats {
-    size_t size; /* sizeof(comet_store_stats), set by the caller */
+    size_t size; /* sizeof(comet_store_stats) */
     uint64_t limit_bytes;
     uint64_t entries, peak_entries;
     comet_store_bytes live, peak; /* now; the greatest of each, on its own */
@@ -144,6 +151,8 @@ typedef struct comet_store_stats {
     uint64_t refused;                     /* saves for which there was no room at all */
     uint64_t prefetched, prefetched_used; /* read ahead; of these, how often a load found one */
 } comet_store_stats;
+
+#define COMET_STORE_STATS_INIT COMET_INIT_ZERO(comet_store_stats)
 
 /*
  * COMET_ERROR_ARGUMENT: as much scratch as limit, or more. COMET_ERROR_IO: no file can be made in the directory.
@@ -206,10 +215,10 @@ COMET_API comet_status comet_store_prefetch(comet_store *store, comet_store_hand
 
 /* ---- accounting ---- */
 
-/* Of one entry. `info->size` must be set. */
+/* Of one entry. */
 COMET_API comet_status comet_store_get_info(comet_store *store, comet_store_handle handle, comet_store_info *info);
 
-/* Of all. `stats->size` must be set. */
+/* Of all. */
 COMET_API comet_status comet_store_get_stats(comet_store *store, comet_store_stats *stats);
 
 /* How many accounts there are, and one of them: in the order of first use. COMET_ERROR_ARGUMENT: no such index. */

@@ -34,6 +34,7 @@ typedef struct comet_device {
     int32_t index;
 } comet_device;
 
+/* Its layout is fixed. */
 typedef struct comet_tensor {
     void *data;
     comet_device device;

@@ -86,7 +86,7 @@ typedef struct comet_stats_tensor {
 
 typedef struct comet_tensor_pass {
     size_t size;                      /* sizeof(comet_tensor_pass) */
-    const comet_codec_result *result; /* what the codec said of the stream: comet_store_info has it, too */
+    const comet_codec_record *result; /* what the codec said of the stream: comet_store_info has it, too */
     /*
      * What was compressed, as it was before: for how alike the errors of neighbours are. NULL: not looked at. Where a
      * batch is stored in several streams, the first one's values are enough.

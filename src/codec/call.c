@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/sized.h"
 #include "base/tensor_check.h"
 
 const codec_vtable *const comet_codecs[CODEC_COUNT] = {
@@ -12,29 +13,14 @@ const codec_vtable *const comet_codecs[CODEC_COUNT] = {
     [COMET_CODEC_DCT] = &comet_codec_dct,
 };
 
-int comet_call_options(void *options, size_t known, const void *given, const void *defaults) {
-    memcpy(options, defaults, known);
-    if (!given)
-        return 1;
-    size_t size;
-    memcpy(&size, given, sizeof size);
-    if (size < 2 * sizeof(size_t) || size > 4096)
-        return 0;
-    for (size_t i = known; i < size; i++)
-        if (((const char *)given)[i])
-            return 0;
-    memcpy(options, given, size < known ? size : known);
-    return 1;
-}
-
 int comet_call_params(comet_codec_params *params, const comet_codec_params *given) {
     static const comet_codec_params defaults = COMET_CODEC_PARAMS_INIT;
-    return given && comet_call_options(params, sizeof *params, given, &defaults);
+    return given && comet_sized_read(params, sizeof *params, given, &defaults);
 }
 
 int comet_call_exec(comet_codec_exec *exec, const comet_codec_exec *given) {
     static const comet_codec_exec defaults = COMET_CODEC_EXEC_INIT;
-    return comet_call_options(exec, sizeof *exec, given, &defaults);
+    return comet_sized_read(exec, sizeof *exec, given, &defaults);
 }
 
 comet_status comet_call_choices(const comet_codec_params *p) {

@@ -10,13 +10,7 @@ enum { CODEC_COUNT = COMET_CODEC_DCT + 1 };
 /* By comet_codec. */
 extern const codec_vtable *const comet_codecs[CODEC_COUNT];
 
-/*
- * Copies an options struct that starts with its size: an older caller's is shorter and the rest stays as `defaults`, a
- * newer caller's is longer and may only be zero there. Returns 0 if the size is nonsense or something unknown is set.
- */
-int comet_call_options(void *options, size_t known, const void *given, const void *defaults);
-
-/* The same for the structs that all calls take. `given` may be NULL only for exec. */
+/* comet_sized_read for the structs that all calls take. `given` may be NULL only for exec. */
 int comet_call_params(comet_codec_params *params, const comet_codec_params *given);
 int comet_call_exec(comet_codec_exec *exec, const comet_codec_exec *given);
 

@@ -9,9 +9,11 @@
 #include "base/bits.h"
 #include "base/fp_environment.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/tensor_check.h"
 #include "codec/call.h"
 #include "codec/isa.h"
+#include "codec/record.h"
 
 const char *comet_codec_name(comet_codec codec) {
     return (unsigned)codec < CODEC_COUNT ? comet_codecs[codec]->name : "?";
@@ -92,7 +94,8 @@ static comet_status compress(const comet_tensor *tensor, const comet_codec_param
                              void *stream, size_t capacity, comet_codec_result *result) {
     comet_codec_params p;
     comet_codec_exec e;
-    if (!stream || !comet_call_params(&p, params) || !comet_call_exec(&e, exec))
+    if (!stream || !comet_call_params(&p, params) || !comet_call_exec(&e, exec) ||
+        (result && !comet_sized_is_valid(result)))
         return COMET_ERROR_ARGUMENT;
     comet_status status = comet_tensor_check(tensor);
     if (status == COMET_OK)
@@ -112,7 +115,7 @@ static comet_status compress(const comet_tensor *tensor, const comet_codec_param
 
     stream_header header;
     comet_call_header(tensor, &p, &header);
-    comet_codec_result local = {0};
+    comet_codec_record record = {0};
     codec_compress_job job = {.tensor = tensor,
                               .params = &p,
                               .threads = e.threads,
@@ -121,16 +124,18 @@ static comet_status compress(const comet_tensor *tensor, const comet_codec_param
                               .body = (uint8_t *)stream + STREAM_HEADER_BYTES,
                               .body_capacity = capacity - STREAM_HEADER_BYTES,
                               .header = &header,
-                              .result = &local};
+                              .result = &record};
     status = comet_codecs[p.codec]->compress(&job);
     workspace_give(&e, workspace_bytes, workspace);
     if (status != COMET_OK)
         return status;
     comet_stream_header_write(&header, stream);
-    local.bytes = STREAM_HEADER_BYTES + (size_t)header.body_bytes;
-    local.bound = header.bound;
-    if (result)
-        *result = local;
+    record.bytes = STREAM_HEADER_BYTES + (size_t)header.body_bytes;
+    record.bound = header.bound;
+    if (result) {
+        comet_codec_result full = comet_codec_result_of(&record);
+        comet_sized_write(result, &full, sizeof full);
+    }
     return COMET_OK;
 }
 
@@ -209,7 +214,7 @@ comet_status comet_codec_decompress(const void *stream, size_t bytes, const come
 }
 
 comet_status comet_codec_inspect(const void *stream, size_t bytes, comet_codec_info *info) {
-    if (!stream || !info)
+    if (!stream || !info || !comet_sized_is_valid(info))
         return COMET_ERROR_ARGUMENT;
     stream_header h;
     comet_status status = comet_stream_header_read(stream, bytes, 0, &h);
@@ -217,21 +222,25 @@ comet_status comet_codec_inspect(const void *stream, size_t bytes, comet_codec_i
         status = comet_call_stream(&h);
     if (status != COMET_OK)
         return status;
-    *info = (comet_codec_info){.codec = h.codec,
-                               .dtype = h.dtype,
-                               .layout = h.layout,
-                               .ndim = h.ndim,
-                               .count = h.count,
-                               .version = comet_read_u16((const uint8_t *)stream + 4),
-                               .bytes = STREAM_HEADER_BYTES + (size_t)h.body_bytes,
-                               .bound = h.bound,
-                               .keep_mask = !!(h.flags & STREAM_KEEP_MASK),
-                               .stochastic = !!(h.flags & STREAM_STOCHASTIC),
-                               .has_grid = !!(h.flags & STREAM_GRID),
-                               .has_checksum = !!(h.flags & STREAM_CHECKSUM),
-                               .parameter = (int32_t)h.parameter};
-    memcpy(info->shape, h.shape, sizeof h.shape);
+    comet_codec_info full = {.codec = h.codec,
+                             .dtype = h.dtype,
+                             .layout = h.layout,
+                             .ndim = h.ndim,
+                             .count = h.count,
+                             .version = comet_read_u16((const uint8_t *)stream + 4),
+                             .bytes = STREAM_HEADER_BYTES + (size_t)h.body_bytes,
+                             .bound = h.bound,
+                             .keep_mask = !!(h.flags & STREAM_KEEP_MASK),
+                             .stochastic = !!(h.flags & STREAM_STOCHASTIC),
+                             .has_grid = !!(h.flags & STREAM_GRID),
+                             .has_checksum = !!(h.flags & STREAM_CHECKSUM),
+                             .parameter = (int32_t)h.parameter};
+    memcpy(full.shape, h.shape, sizeof h.shape);
     const codec_vtable *codec = comet_codecs[h.codec];
     const uint8_t *body = (const uint8_t *)stream + STREAM_HEADER_BYTES;
-    return codec->inspect ? codec->inspect(&h, body, (size_t)h.body_bytes, info) : COMET_OK;
+    if (codec->inspect)
+        status = codec->inspect(&h, body, (size_t)h.body_bytes, &full);
+    if (status == COMET_OK)
+        comet_sized_write(info, &full, sizeof full);
+    return status;
 }

@@ -19,7 +19,7 @@ typedef struct codec_compress_job {
     uint8_t *body;
     size_t body_capacity;
     stream_header *header;      /* filled but for codec-specific fields: B, flags, parameter, C, S, body bytes, dtype */
-    comet_codec_result *result; /* zeroed; never NULL */
+    comet_codec_record *result; /* zeroed; never NULL */
 } codec_compress_job;
 
 typedef struct codec_decompress_job {

@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "base/fp_environment.h"
 #include "base/memory.h"
-#include "codec/call.h"
+#include "base/sized.h"
 
 static const comet_control_methods *const all_methods[] = {
     &comet_control_comet, &comet_control_paper, &comet_control_acgc, &comet_control_fixed, &comet_control_budget};
@@ -147,7 +147,7 @@ comet_status comet_control_new(const comet_control_methods *methods, const comet
     if (!control || comet_control_check(options) || !are_tensors_right(tensors, count, &uses))
         return COMET_ERROR_ARGUMENT;
     comet_control_options o;
-    (void)comet_call_options(&o, sizeof o, options, &defaults);
+    (void)comet_sized_read(&o, sizeof o, options, &defaults);
     size_t bytes = lay_out(NULL, count, uses);
     comet_control *c = comet_memory_take(o.allocator, bytes);
     if (!c)

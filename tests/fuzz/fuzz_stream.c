@@ -78,7 +78,7 @@ static void decode_with_all(const comet_codec_info *info, const uint8_t *stream,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *stream = malloc(size ? size : 1);
-    comet_codec_info info;
+    comet_codec_info info = COMET_CODEC_INFO_INIT;
     EXPECT(stream);
     if (size)
         memcpy(stream, data, size);

@@ -513,7 +513,7 @@ void choose(Bench *b, Trip *t, u64 most) {
 }
 
 // The bound that holds is at most the one asked for, and nearly that.
-bool bound_is_right(const Trip *t, const comet_codec_result *r) {
+bool bound_is_right(const Trip *t, const comet_codec_record *r) {
     double wanted = t->making.mode == ZVC ? 0.0 : t->params.bound;
     if (t->params.bound_kind == COMET_BOUND_RELATIVE)
         wanted *= r->stats.nonzero ? sqrt(r->stats.sum_squares / (double)r->stats.nonzero) : 0.0;

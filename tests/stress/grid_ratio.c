@@ -84,7 +84,7 @@ static double measure(activation *a, double bound, int64_t *bad) {
     comet_tensor tensor;
     comet_codec_params params = COMET_CODEC_PARAMS_INIT;
     comet_codec_grid grid = {a->shape[1], a->scale, a->shift, a->threshold, a->slope};
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     size_t capacity = 0;
     params.bound = bound;
     params.grid = &grid;

@@ -48,7 +48,7 @@ typedef struct bench {
 static double time_codec(bench *b, int rounds) {
     double start = now();
     for (int i = 0; i < rounds; i++) {
-        comet_codec_result result;
+        comet_codec_result result = COMET_CODEC_RESULT_INIT;
         check(comet_codec_compress(&b->in, &b->params, &b->exec, b->stream, b->capacity, &result));
         check(comet_codec_decompress(b->stream, result.bytes, NULL, &b->exec, &b->out));
     }

@@ -51,7 +51,7 @@ static int run(comet_dtype dtype, double bound) {
     comet_tensor input, decoded;
     comet_codec_params params = COMET_CODEC_PARAMS_INIT;
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
-    comet_codec_result result = {0};
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     params.bound = bound;
     comet_status status = comet_threads_new(0, NULL, &exec.threads);
     comet_tensor_init(&input, sample, dtype, COMET_NCHW, 4, shape);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codec/record.h"
 #include "support/codec/isas.h"
 
 enum { EDGE = 64, GUARD = 0x3C };
@@ -47,7 +48,9 @@ static comet_status compress_into(const trip *t, const comet_codec_exec *exec, s
     if (!memory)
         abort();
     memset(memory, GUARD, capacity + 2 * EDGE);
-    comet_status status = comet_codec_compress(&t->input.view, &t->params, exec, memory + EDGE, capacity, &s->result);
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
+    comet_status status = comet_codec_compress(&t->input.view, &t->params, exec, memory + EDGE, capacity, &result);
+    s->result = comet_codec_record_of(&result);
     *guards_intact = 1;
     for (size_t i = 0; i < EDGE; i++)
         *guards_intact &= memory[i] == GUARD && memory[EDGE + capacity + i] == GUARD;

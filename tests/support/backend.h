@@ -17,7 +17,7 @@ void trip_pools_free(trip_pools *pools);
 
 typedef struct trip_stream {
     unsigned char *bytes; /* result.bytes of them, in the serialised form */
-    comet_codec_result result;
+    comet_codec_record result;
     unsigned char *stored; /* the stream as it was first written, if that is another form of it; else NULL */
     size_t stored_bytes;
 } trip_stream;

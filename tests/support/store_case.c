@@ -40,7 +40,7 @@ static void expect(store_case *c) {
     if (c->item.form != COMET_FORM_CODEC)
         return;
     size_t capacity;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     comet_tensor out = c->tensor;
     out.data = c->expected;
     if (comet_codec_max_bytes(&c->tensor, &c->codec, &capacity) != COMET_OK)

@@ -74,7 +74,7 @@ static int same_stats(const comet_codec_stats *a, const comet_codec_stats *b) {
 static int compare_with_cpu(cuda_codec_bed *c, const comet_cuda_result *made, cuda_result *result) {
     cuda_bed *bed = c->bed;
     comet_tensor tensor;
-    comet_codec_result cpu;
+    comet_codec_result cpu = COMET_CODEC_RESULT_INIT;
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     size_t capacity;
     exec.threads = bed->plan->threads;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fp_environment.h"
+#include "base/sized.h"
 #include "base/tensor_check.h"
 #include "codec/call.h"
 #include "codec/cuda/cuda_impl.h"
@@ -91,7 +92,7 @@ static comet_status check_workspace(const comet_tensor *tensor, const comet_code
 static comet_status take_epilogue(comet_cuda_epilogue *epilogue, const comet_cuda_epilogue *given,
                                   const comet_codec_params *p, const comet_tensor *tensor) {
     static const comet_cuda_epilogue defaults = COMET_CUDA_EPILOGUE_INIT;
-    if (!comet_call_options(epilogue, sizeof *epilogue, given, &defaults))
+    if (!comet_sized_read(epilogue, sizeof *epilogue, given, &defaults))
         return COMET_ERROR_ARGUMENT;
     if (p->codec != COMET_CODEC_EB && p->codec != COMET_CODEC_ZVC)
         return COMET_ERROR_UNSUPPORTED;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/sized.h"
 #include "store/device/arena_impl.h"
 
 /* ---- the stack ---- */
@@ -269,13 +270,12 @@ static void fill_stats(const comet_arena *a, comet_arena_stats *s) {
 }
 
 comet_status comet_arena_get_stats(comet_arena *arena, comet_arena_stats *stats) {
-    if (!arena || !stats || stats->size < 2 * sizeof(size_t) || stats->size > sizeof *stats)
+    if (!arena || !stats || !comet_sized_is_valid(stats))
         return COMET_ERROR_ARGUMENT;
     pthread_mutex_lock(&arena->lock);
     comet_arena_stats s = arena->stats;
     fill_stats(arena, &s);
     pthread_mutex_unlock(&arena->lock);
-    s.size = stats->size;
-    memcpy(stats, &s, s.size);
+    comet_sized_write(stats, &s, sizeof s);
     return COMET_OK;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "codec/call.h"
+#include "base/sized.h"
 #include "store/device/arena_impl.h"
 
 static size_t arena_bytes(uint32_t entries) {
@@ -89,9 +89,9 @@ comet_status comet_arena_create_with(const arena_driver *driver, const comet_are
                                      comet_arena **arena) {
     static const comet_arena_options defaults = COMET_ARENA_OPTIONS_INIT;
     comet_arena_options o;
-    if (!arena || !options || !comet_call_options(&o, sizeof o, options, &defaults) ||
-        o.limit_bytes < ARENA_ALIGNMENT || o.limit_bytes > SIZE_MAX / 4 || o.initial_bytes > o.limit_bytes ||
-        o.max_entries == 0 || o.max_entries > ARENA_MOST_ENTRIES || o.device < 0)
+    if (!arena || !options || !comet_sized_read(&o, sizeof o, options, &defaults) || o.limit_bytes < ARENA_ALIGNMENT ||
+        o.limit_bytes > SIZE_MAX / 4 || o.initial_bytes > o.limit_bytes || o.max_entries == 0 ||
+        o.max_entries > ARENA_MOST_ENTRIES || o.device < 0)
         return COMET_ERROR_ARGUMENT;
     comet_arena *a = comet_memory_take(o.allocator, arena_bytes(o.max_entries));
     if (!a)

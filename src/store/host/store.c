@@ -6,7 +6,7 @@
 
 #include "base/bits.h"
 #include "base/memory.h"
-#include "codec/call.h"
+#include "base/sized.h"
 
 static comet_store *allocate(const comet_allocator *allocator) {
     comet_store *s = comet_memory_take(allocator, sizeof *s);
@@ -45,7 +45,7 @@ static comet_status start(comet_store *s, const store_io *io, const comet_store_
 comet_status comet_store_new_with(const store_io *io, const comet_store_options *options, comet_store **store) {
     static const comet_store_options defaults = COMET_STORE_OPTIONS_INIT;
     comet_store_options o;
-    if (!store || !comet_call_options(&o, sizeof o, options, &defaults))
+    if (!store || !comet_sized_read(&o, sizeof o, options, &defaults))
         return COMET_ERROR_ARGUMENT;
     if (o.limit_bytes ? o.scratch_bytes >= o.limit_bytes : o.scratch_bytes > 0)
         return COMET_ERROR_ARGUMENT;

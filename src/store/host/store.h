@@ -64,7 +64,7 @@ typedef struct store_entry {
     int queued;
     uint64_t loads;
     int counted; /* among the living */
-    comet_codec_result result;
+    comet_codec_record result;
 } store_entry;
 
 struct comet_store {
@@ -165,10 +165,6 @@ void comet_store_number_locked(comet_store *s, store_entry *entry, int counted);
 void comet_store_account_sync_locked(const comet_store *s, store_account *account);
 
 void comet_store_accounts_free_locked(comet_store *s);
-
-/* Copies a struct that starts with the size its owner knows; whether that is one at all. */
-comet_status comet_store_hand_out(void *to, const void *from, size_t known);
-int comet_store_is_sized(const void *to);
 
 /* "eb+offload" */
 void comet_store_form_name(const store_entry *entry, char name[32]);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "store/host/store.h"
 
 static void add(comet_store_bytes *sum, const comet_store_bytes *now, const comet_store_bytes *before) {
@@ -108,25 +109,8 @@ void comet_store_form_name(const store_entry *entry, char name[32]) {
 
 /* ---- the public side ---- */
 
-int comet_store_is_sized(const void *to) {
-    size_t size;
-    memcpy(&size, to, sizeof size);
-    return size >= 2 * sizeof size && size <= 4096;
-}
-
-comet_status comet_store_hand_out(void *to, const void *from, size_t known) {
-    size_t size;
-    if (!comet_store_is_sized(to))
-        return COMET_ERROR_ARGUMENT;
-    memcpy(&size, to, sizeof size);
-    memset(to, 0, size);
-    memcpy(to, from, size < known ? size : known);
-    memcpy(to, &size, sizeof size);
-    return COMET_OK;
-}
-
 comet_status comet_store_get_stats(comet_store *store, comet_store_stats *stats) {
-    if (!store || !stats)
+    if (!store || !stats || !comet_sized_is_valid(stats))
         return COMET_ERROR_ARGUMENT;
     pthread_mutex_lock(&store->lock);
     comet_store_stats now = store->stats;
@@ -135,7 +119,8 @@ comet_status comet_store_get_stats(comet_store *store, comet_store_stats *stats)
     now.file_bytes = store->spill.end;
     now.peak_file_bytes = store->spill.peak_end;
     pthread_mutex_unlock(&store->lock);
-    return comet_store_hand_out(stats, &now, sizeof now);
+    comet_sized_write(stats, &now, sizeof now);
+    return COMET_OK;
 }
 
 size_t comet_store_accounts(comet_store *store) {
@@ -148,7 +133,7 @@ size_t comet_store_accounts(comet_store *store) {
 }
 
 comet_status comet_store_get_account(comet_store *store, size_t index, comet_store_account *account) {
-    if (!store || !account)
+    if (!store || !account || !comet_sized_is_valid(account))
         return COMET_ERROR_ARGUMENT;
     comet_store_account now;
     pthread_mutex_lock(&store->lock);
@@ -158,11 +143,13 @@ comet_status comet_store_get_account(comet_store *store, size_t index, comet_sto
         now = store->accounts[index]->figures;
     }
     pthread_mutex_unlock(&store->lock);
-    return status == COMET_OK ? comet_store_hand_out(account, &now, sizeof now) : status;
+    if (status == COMET_OK)
+        comet_sized_write(account, &now, sizeof now);
+    return status;
 }
 
 comet_status comet_store_get_info(comet_store *store, comet_store_handle handle, comet_store_info *info) {
-    if (!store || !info)
+    if (!store || !info || !comet_sized_is_valid(info))
         return COMET_ERROR_ARGUMENT;
     comet_store_info now;
     pthread_mutex_lock(&store->lock);
@@ -170,7 +157,10 @@ comet_status comet_store_get_info(comet_store *store, comet_store_handle handle,
     if (entry)
         comet_store_fill_info(entry, &now);
     pthread_mutex_unlock(&store->lock);
-    return entry ? comet_store_hand_out(info, &now, sizeof now) : COMET_ERROR_ARGUMENT;
+    if (!entry)
+        return COMET_ERROR_ARGUMENT;
+    comet_sized_write(info, &now, sizeof now);
+    return COMET_OK;
 }
 
 /* What is live stays, what was counted goes. */

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/access.h"
+#include "base/sized.h"
 #include "base/tensor_check.h"
 #include "codec/call.h"
+#include "codec/record.h"
 #include "store/host/store.h"
 
 /* ---- what a save is asked for ---- */
@@ -47,7 +49,7 @@ static comet_status take_order(const comet_store *s, const comet_tensor *tensor,
                                int with_data, save_order *o) {
     static const comet_store_item defaults = COMET_STORE_ITEM_INIT;
     *o = (save_order){.tensor = tensor};
-    if (!s || !comet_call_options(&o->item, sizeof o->item, given, &defaults))
+    if (!s || !comet_sized_read(&o->item, sizeof o->item, given, &defaults))
         return COMET_ERROR_ARGUMENT;
     with_data = with_data && o->item.form != COMET_FORM_RECOMPUTE;
     comet_status status = with_data ? comet_tensor_check(tensor) : comet_call_shape(tensor);
@@ -210,10 +212,13 @@ static comet_status stream_compress(comet_store *s, store_entry *entry, const sa
     exec.threads = s->threads;
     exec.workspace = job->workspace;
     exec.workspace_bytes = o->workspace;
-    comet_status status = comet_codec_compress(o->tensor, &o->codec, &exec, job->block, job->capacity, &entry->result);
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
+    comet_status status = comet_codec_compress(o->tensor, &o->codec, &exec, job->block, job->capacity, &result);
     if (status == COMET_ERROR_CAPACITY) /* what it wrote until then was there */
         stream_scratch(s, job, job->workspace_bytes + comet_store_round(s, job->capacity));
-    job->used = status == COMET_OK ? entry->result.bytes : 0;
+    if (status == COMET_OK)
+        entry->result = comet_codec_record_of(&result);
+    job->used = result.bytes;
     return status;
 }
 
@@ -356,7 +361,7 @@ static void share_alias_locked(comet_store *s, store_entry *entry) {
 comet_status comet_store_save(comet_store *store, const comet_tensor *tensor, const comet_store_item *item,
                               comet_store_handle *handle, comet_store_info *info) {
     save_order order;
-    if (!handle || (info && !comet_store_is_sized(info)))
+    if (!handle || (info && !comet_sized_is_valid(info)))
         return COMET_ERROR_ARGUMENT;
     comet_status status = take_order(store, tensor, item, 1, &order);
     if (status != COMET_OK)
@@ -374,7 +379,9 @@ comet_status comet_store_save(comet_store *store, const comet_tensor *tensor, co
         comet_store_fill_info(entry, &now);
     }
     pthread_mutex_unlock(&store->lock);
-    return status == COMET_OK && info ? comet_store_hand_out(info, &now, sizeof now) : status;
+    if (status == COMET_OK && info)
+        comet_sized_write(info, &now, sizeof now);
+    return status;
 }
 
 comet_status comet_store_scratch(const comet_store *store, const comet_tensor *tensor, const comet_store_item *item,

@@ -56,7 +56,7 @@ typedef struct comet_held_part {
     int part;
     const comet_tensor *values;   /* in the backend's space, before compressing */
     const comet_codec_grid *grid; /* of a batch norm's input, of which u is held; else NULL */
-    const comet_codec_result *result;
+    const comet_codec_record *result;
 } comet_held_part;
 
 /* Is told of each part that is compressed, and of each that is loaded, whose values it may change. */

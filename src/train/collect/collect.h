@@ -69,7 +69,7 @@ void comet_collect_batch_end(comet_collect *collect);
  * result alone.
  */
 void comet_collect_saved(comet_collect *collect, const comet_plan_entry *entry, const comet_tensor *values,
-                         const comet_codec_grid *grid, const comet_codec_result *result);
+                         const comet_codec_grid *grid, const comet_codec_record *result);
 
 /*
  * Before the backward of call->node: inputs and output gradient are there. `norm_side`: of a SiLU, the side data of

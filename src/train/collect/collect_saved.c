@@ -44,7 +44,7 @@ static const float *gamma_of(const comet_graph *g, const comet_plan_entry *e) {
 }
 
 void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const comet_tensor *values,
-                         const comet_codec_grid *grid, const comet_codec_result *result) {
+                         const comet_codec_grid *grid, const comet_codec_record *result) {
     const int32_t tensor = comet_collect_find(c, e);
     const comet_stats_exec exec = comet_collect_exec(c);
     comet_stats_tensor stream = COMET_STATS_TENSOR_INIT;

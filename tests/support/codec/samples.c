@@ -229,7 +229,7 @@ size_t sample_output_bytes(const sample_data *d) {
 }
 
 size_t sample_compress(const sample_data *d, const comet_codec_exec *exec, unsigned char *stream) {
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     comet_status status = comet_codec_compress(&d->tensor, &d->params, exec, stream, SAMPLE_MOST_BYTES, &result);
     return status == COMET_OK ? result.bytes : 0;
 }

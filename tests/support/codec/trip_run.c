@@ -18,7 +18,7 @@ static double lossless_below(const trip *t) {
     return t->spec.dtype == COMET_U8 && t->spec.mode != TRIP_GRID ? 0.0 : 0x1p-100;
 }
 
-static int bound_is_right(const trip *t, const comet_codec_result *result, failure *f) {
+static int bound_is_right(const trip *t, const comet_codec_record *result, failure *f) {
     const comet_codec_stats *stats = &result->stats;
     double wanted = t->spec.mode == TRIP_ZVC ? 0.0 : t->params.bound;
     if (t->params.bound_kind == COMET_BOUND_RELATIVE && stats->nonzero && wanted > 0.0)
@@ -41,7 +41,7 @@ static int same_result(const trip_stream *a, const trip_stream *b, failure *f) {
         if (a->bytes[i] != b->bytes[i])
             return failure_set(f, "byte %zu of %zu is %02x, reference %02x", i, a->result.bytes, b->bytes[i],
                                a->bytes[i]);
-    const comet_codec_result *x = &a->result, *y = &b->result;
+    const comet_codec_record *x = &a->result, *y = &b->result;
     if (x->bound != y->bound || x->tiles != y->tiles || x->tiles_exact != y->tiles_exact ||
         x->tiles_wide != y->tiles_wide)
         return failure_set(f, "result: bound %.17g tiles %lld exact %lld wide %lld, reference %.17g %lld %lld %lld",

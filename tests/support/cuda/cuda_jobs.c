@@ -109,7 +109,7 @@ static int stream_is_right(const cuda_job *j, const unsigned char *memory, const
 int cuda_job_check(const cuda_job *j, const unsigned char *memory, failure *f) {
     comet_cuda_result *r = cuda_block_read(&j->result);
     void *out = cuda_block_read(&j->out);
-    const comet_codec_result *c = &j->reference.result;
+    const comet_codec_record *c = &j->reference.result;
     int good = 1;
     if (memcmp(r, j->host, sizeof *r) != 0)
         good = failure_set(f, "the host's result is not the device's");

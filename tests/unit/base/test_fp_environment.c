@@ -63,7 +63,7 @@ static void compare(const trip *t, rng *r, comet_isa isa, unsigned setting) {
     assert_ok(comet_codec_max_bytes(&t->input.view, &t->params, &capacity));
     unsigned char *again = malloc(capacity), *values = malloc(bytes + 1);
     assert_true(again && values);
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     comet_tensor out;
     assert_ok(comet_tensor_init(&out, values, trip_output_dtype(t), t->spec.shape.layout, t->spec.shape.ndim,
                                 t->spec.shape.shape));

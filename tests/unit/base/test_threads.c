@@ -122,7 +122,7 @@ static comet_status compress(const float *values, comet_threads *threads, unsign
     comet_tensor tensor;
     comet_codec_params params = COMET_CODEC_PARAMS_INIT;
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     int64_t count = VALUES;
     params.bound = 0.01;
     exec.threads = threads;

@@ -67,7 +67,7 @@ static inline comet_codec_exec exec_for(comet_isa isa, comet_threads *threads) {
  */
 static inline void compress(const comet_tensor *t, const comet_codec_params *p, const comet_codec_exec *e, outcome *o) {
     size_t capacity = 0;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     assert_ok(comet_codec_max_bytes(t, p, &capacity));
     o->stream = take(capacity);
     memset(o->stream, 0xA5, capacity);

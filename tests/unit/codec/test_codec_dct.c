@@ -185,7 +185,7 @@ static void empty_with_huge_channels(void **state) {
     const int64_t shape[4] = {0, (int64_t)1 << 40, 8, 8};
     unsigned char stream[HEADER];
     comet_tensor t;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     size_t bytes;
     assert_ok(comet_tensor_init(&t, NULL, COMET_F32, COMET_NCHW, 4, shape));
     assert_ok(comet_codec_max_bytes(&t, &p, &bytes));

@@ -197,7 +197,7 @@ static void stochastic_rounding_is_unbiased(void **state) {
     assert_ok(comet_tensor_init(&out, decoded, COMET_F32, COMET_FLAT, 1, shape.shape));
     for (int s = 0; s < SEEDS; s++) {
         unsigned char stream[256];
-        comet_codec_result result;
+        comet_codec_result result = COMET_CODEC_RESULT_INIT;
         comet_codec_params p = group_params(2, 32, COMET_ROUND_STOCHASTIC);
         p.seed = (uint64_t)s;
         assert_ok(comet_codec_compress(&in, &p, NULL, stream, sizeof stream, &result));

@@ -176,7 +176,7 @@ static comet_status compress_small(small_grid *s, comet_codec_result *result) {
 static void test_bad_grids(void **state) {
     (void)state;
     small_grid s;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     small_grid_init(&s);
     assert_ok(compress_small(&s, &result));
     static const int64_t wrong[] = {0, 1, 2, 4, -1, -3, INT64_MAX, INT64_MIN};
@@ -212,7 +212,7 @@ static comet_status decompress_small(const small_grid *s, size_t bytes, const co
 static void test_grids_that_do_not_fit_the_stream(void **state) {
     (void)state;
     small_grid s;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     small_grid_init(&s);
     assert_ok(compress_small(&s, &result));
     comet_codec_grid grid = s.grid;
@@ -236,7 +236,7 @@ static void test_grids_that_do_not_fit_the_stream(void **state) {
 static void test_decoding_needs_no_scale(void **state) {
     (void)state;
     small_grid s;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     float scale[] = {2.0f, -1.0f, 0.5f}, first[60], second[60];
     small_grid_init(&s);
     s.grid.scale = scale;

@@ -61,7 +61,7 @@ static void test_unaligned_data(void **state) {
         comet_dtype dtype = (comet_dtype)(i % 4);
         comet_codec_params params = COMET_CODEC_PARAMS_INIT;
         comet_codec_exec exec = trip_exec(isas.isa[i / 12], NULL);
-        comet_codec_result result;
+        comet_codec_result result = COMET_CODEC_RESULT_INIT;
         comet_tensor t;
         failure f;
         params.bound = i / 4 % 3 * 0.1;

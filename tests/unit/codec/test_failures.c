@@ -166,7 +166,7 @@ static void test_every_capacity(void **state) {
     for (int i = 0; i < sample_count(); i++) {
         sample_make(&samples[i], &data);
         size_t needed = sample_compress(&data, NULL, stream), bound = 0;
-        comet_codec_result result;
+        comet_codec_result result = COMET_CODEC_RESULT_INIT;
         assert_ok(comet_codec_max_bytes(&data.tensor, &data.params, &bound));
         assert_true(needed > 0 && needed <= bound);
         for (size_t capacity = 0; capacity <= needed; capacity++) {
@@ -192,7 +192,7 @@ static void test_capacity_of_threads(void **state) {
     comet_threads *threads;
     comet_codec_params params = COMET_CODEC_PARAMS_INIT;
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     comet_tensor tensor;
     int64_t count = VALUES;
     assert_true(values && out);
@@ -225,7 +225,7 @@ static comet_status compress_with(const comet_codec_params *params, const comet_
 static void test_null(void **state) {
     (void)state;
     size_t bytes;
-    comet_codec_info info;
+    comet_codec_info info = COMET_CODEC_INFO_INIT;
     sample_make(sample_named("eb_f32_flat"), &data);
     comet_tensor no_data = data.tensor, out = sample_output(&data, output);
     no_data.data = NULL;
@@ -255,7 +255,7 @@ static void test_empty_without_data(void **state) {
     (void)state;
     for (int c = COMET_CODEC_RAW; c <= COMET_CODEC_DCT; c++) {
         comet_codec_params params = COMET_CODEC_PARAMS_INIT;
-        comet_codec_result result;
+        comet_codec_result result = COMET_CODEC_RESULT_INIT;
         comet_tensor t;
         params.codec = (comet_codec)c;
         assert_ok(comet_tensor_init(&t, NULL, COMET_F32, COMET_NCHW, 4, (int64_t[]){2, 3, 0, 5}));
@@ -414,7 +414,7 @@ static void test_sizes_of_params(void **state) {
     assert_status(compress_with(&longer.params, NULL), COMET_ERROR_ARGUMENT);
     /* an older caller's struct ends earlier: what follows is as the initializer sets it */
     comet_codec_params p = data.params;
-    comet_codec_info info;
+    comet_codec_info info = COMET_CODEC_INFO_INIT;
     p.size = offsetof(comet_codec_params, keep_mask);
     p.keep_mask = 99;
     p.checksum = -99;
@@ -479,7 +479,7 @@ static void test_enormous_empty_shapes(void **state) {
         for (int layout = 0; layout < 3; layout++)
             for (int c = COMET_CODEC_RAW; c <= COMET_CODEC_DCT; c++) {
                 comet_codec_params params = COMET_CODEC_PARAMS_INIT;
-                comet_codec_result result;
+                comet_codec_result result = COMET_CODEC_RESULT_INIT;
                 comet_tensor t;
                 size_t bytes;
                 if (layout == COMET_FLAT && (c == COMET_CODEC_POOL || c == COMET_CODEC_DCT))

@@ -52,7 +52,7 @@ static int output_is_good(void) {
 }
 
 static void inspect(const unsigned char *stream, size_t bytes) {
-    comet_codec_info info;
+    comet_codec_info info = COMET_CODEC_INFO_INIT;
     (void)comet_codec_inspect(stream, bytes, &info);
 }
 
@@ -65,7 +65,7 @@ static void test_truncation(void **state) {
             prepare(&samples[i], checksum);
             for (size_t bytes = 0; bytes < good_bytes; bytes += EFFORT_SLOW && bytes > 200 ? 3 : 1) {
                 unsigned char *stream = guarded_place(&in, good, bytes);
-                comet_codec_info info;
+                comet_codec_info info = COMET_CODEC_INFO_INIT;
                 comet_isa isa = isas.isa[bytes % (size_t)isas.count];
                 comet_status status = decode(stream, bytes, isa);
                 if (status != COMET_ERROR_CORRUPT)
@@ -261,7 +261,7 @@ static void test_extreme_headers(void **state) {
         prepare(&samples[i], 0);
         for (int round = 0; round < rounds; round++) {
             unsigned char *stream = guarded_place(&in, good, good_bytes);
-            comet_codec_info info;
+            comet_codec_info info = COMET_CODEC_INFO_INIT;
             put_extreme_fields(&r, stream);
             clock_t before = clock();
             compare_isas(stream, good_bytes);
@@ -292,7 +292,7 @@ static void test_huge_shapes(void **state) {
         for (unsigned e = 0; e < sizeof extents / sizeof *extents; e++)
             for (size_t body = 0; body < 60; body += 12) {
                 prepare(&samples[i], 0);
-                comet_codec_info info;
+                comet_codec_info info = COMET_CODEC_INFO_INIT;
                 size_t bytes = 128 + body;
                 unsigned char *stream = guarded_place(&in, good, bytes < good_bytes ? bytes : good_bytes);
                 bytes = (size_t)(in.end - stream);
@@ -330,7 +330,7 @@ static void test_unknown_kinds(void **state) {
     (void)state;
     for (int i = 0; i < sample_count(); i++) {
         prepare(&samples[i], 0);
-        comet_codec_info info;
+        comet_codec_info info = COMET_CODEC_INFO_INIT;
         assert_ok(comet_codec_inspect(good, good_bytes, &info));
         for (int64_t t = 0; t < info.tiles; t++)
             for (unsigned kind = 3; kind < 8; kind++) {
@@ -378,7 +378,7 @@ static void test_unknown_classes(void **state) {
     int tried = 0;
     for (int i = 0; i < sample_count(); i++) {
         prepare(&samples[i], 0);
-        comet_codec_info info;
+        comet_codec_info info = COMET_CODEC_INFO_INIT;
         assert_ok(comet_codec_inspect(good, good_bytes, &info));
         uint16_t entry;
         memcpy(&entry, good + 136, sizeof entry);

@@ -171,7 +171,7 @@ static void run(exhaustive *e, comet_dtype dtype, double bound, int mode, comet_
     comet_tensor tensor;
     comet_codec_params params = COMET_CODEC_PARAMS_INIT;
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     failure f;
     params.bound = bound;
     params.rounding = mode == 1 ? COMET_ROUND_STOCHASTIC : COMET_ROUND_NEAREST;
@@ -277,7 +277,7 @@ static void test_every_u8(void **state) {
     for (int bound = 0; bound <= 512; bound++)
         for (int mode = 0; mode < 3; mode++) {
             comet_codec_params params = COMET_CODEC_PARAMS_INIT;
-            comet_codec_result result;
+            comet_codec_result result = COMET_CODEC_RESULT_INIT;
             comet_tensor tensor;
             int64_t count = COUNT;
             failure f;
@@ -308,7 +308,7 @@ static void test_stochastic_is_unbiased(void **state) {
         in[i] = 0.2371f;
     comet_tensor tensor;
     comet_codec_params params = COMET_CODEC_PARAMS_INIT;
-    comet_codec_result result, again;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT, again = COMET_CODEC_RESULT_INIT;
     params.bound = 1.0;
     params.rounding = COMET_ROUND_STOCHASTIC;
     params.seed = 5;

@@ -35,7 +35,7 @@ static unsigned char *allocate(size_t bytes) {
 
 static void compress_trip(const trip *t, int checksum, pieces *p) {
     comet_codec_params params = t->params;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     size_t capacity;
     params.checksum = checksum;
     assert_ok(comet_codec_max_bytes(&t->input.view, &params, &capacity));
@@ -210,7 +210,7 @@ static void test_damaged(void **state) {
             size_t capacity = rng_below(&r, 2) ? bytes : (size_t)rng_below(&r, bytes + 1);
             unsigned char *memory = guarded_place(&out, NULL, capacity);
             if (comet_codec_serialise(stream, bytes, (int32_t)rng_below(&r, 2), memory, capacity, &used) == COMET_OK) {
-                comet_codec_info info;
+                comet_codec_info info = COMET_CODEC_INFO_INIT;
                 assert_true(used <= capacity);
                 assert_ok(comet_codec_inspect(memory, used, &info));
                 assert_int_equal(info.bytes, used);

@@ -133,7 +133,7 @@ static void check_same(const trip *t, const comet_codec_params *p, const comet_c
     failure f;
     cuda_written w;
     comet_status status;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     cuda_place place = place_for(t, p);
     unsigned char *expected = on_cpu(t, q, &result), *bytes = take(place.capacity);
     size_t size;
@@ -280,7 +280,7 @@ static void test_statistics_of_the_last_call(void **state) {
     comet_codec_params q = b.t.params;
     const comet_codec_stats *s = &a.host->codec.stats;
     q.bound = (double)(float)spec.bound * sqrt(s->sum_squares / (double)s->nonzero);
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     free(on_cpu(&b.t, &q, &result));
     assert_true(b.host->codec.bound == result.bound);
     assert_true(result.bound > 0.0);
@@ -497,7 +497,7 @@ static void check_epilogue(const trip *t, const epilogue_case *e, const epilogue
 
 static void run_epilogue(rng *r, const trip_spec *spec, const epilogue_case *e) {
     trip t;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     trip_new(&t, r, spec);
     unsigned char *stream = on_cpu(&t, &t.params, &result);
     void *decoded = take(trip_output_bytes(&t));
@@ -567,7 +567,7 @@ static void test_epilogue_arguments(void **state) {
     rng r = rng_seed(11);
     trip_spec spec = spec_of(COMET_F32, &shape, TRIP_NEAREST, VALUES_GAUSS, 0.1);
     trip t;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     trip_new(&t, &r, &spec);
     unsigned char *stream = on_cpu(&t, &t.params, &result);
     cuda_block tables = cuda_block_new(64, NULL);
@@ -626,7 +626,7 @@ static void test_mismatches(void **state) {
     rng r = rng_seed(13);
     trip_spec spec = spec_of(COMET_F32, &shape, TRIP_NEAREST, VALUES_GAUSS, 0.1);
     trip t;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     trip_new(&t, &r, &spec);
     unsigned char *stream = on_cpu(&t, &t.params, &result);
     enum { CASES = sizeof cases / sizeof *cases };
@@ -656,7 +656,7 @@ static void test_status_word_is_not_set_back(void **state) {
     rng r = rng_seed(14);
     trip_spec spec = spec_of(COMET_F32, &shape, TRIP_NEAREST, VALUES_GAUSS, 0.1);
     trip t;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     trip_new(&t, &r, &spec);
     unsigned char *stream = on_cpu(&t, &t.params, &result);
     cuda_reading d = {.shape = shape, .dtype = COMET_F32, .params = &t.params, .word = COMET_ERROR_CHECKSUM};

@@ -292,7 +292,7 @@ static unsigned char *cpu_stream(const layer *l, size_t *bytes, comet_codec_resu
 
 static void check_stream(const layer *l) {
     comet_cuda_result *result = device_read(l->slot.result, sizeof *result);
-    comet_codec_result cpu;
+    comet_codec_result cpu = COMET_CODEC_RESULT_INIT;
     size_t bytes, expected_bytes;
     assert_int_equal(result->status, COMET_OK);
     unsigned char *stream = device_read(l->slot.base, result->codec.bytes), *serialised = take(result->codec.bytes);
@@ -312,7 +312,7 @@ static void check_stream(const layer *l) {
 /* u', as the CPU decodes it. */
 static float *decoded(const layer *l) {
     size_t bytes;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     comet_codec_grid grid = host_grid(l);
     comet_tensor out;
     unsigned char *stream = cpu_stream(l, &bytes, &result);

@@ -97,7 +97,7 @@ typedef struct sample_case {
 static void case_on_cpu(sample_case *c) {
     comet_tensor in = view_of(&c->shape, c->dtype, c->patterns);
     size_t capacity;
-    comet_codec_result result;
+    comet_codec_result result = COMET_CODEC_RESULT_INIT;
     assert_ok(comet_codec_max_bytes(&in, &c->p, &capacity));
     c->stream = take(capacity);
     assert_ok(comet_codec_compress(&in, &c->p, NULL, c->stream, capacity, &result));

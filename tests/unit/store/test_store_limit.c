@@ -345,7 +345,7 @@ static void test_streams_touch_what_they_fill(void **state) {
         store_case c;
         store_case_new(&c, form, 400000, &r);
         comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
-        comet_codec_result result;
+        comet_codec_result result = COMET_CODEC_RESULT_INIT;
         size_t bound;
         exec.threads = form % 2 ? threads : NULL;
         if (c.item.form == COMET_FORM_CODEC) {

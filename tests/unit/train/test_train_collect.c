@@ -279,7 +279,7 @@ static void test_batches(void **state) {
     const comet_control_size size = o.sizes[0];
     comet_collect_batch_begin(collect);
     comet_collect_saved(collect, comet_plan_get_entry(c.plan, 0), NULL, NULL,
-                        &(comet_codec_result){.stats = {.count = 1}});
+                        &(comet_codec_record){.stats = {.count = 1}});
     case_run(&c, &(comet_step_options){.seed = 1, .step = 1, .collect = collect});
     comet_use_stats twice = use_of(collect, &update, c.graph, "bn1", COMET_USE_CONV_WEIGHTS, "conv2.weight");
     assert_near(twice.gradient_squares, 2 * once.gradient_squares, 1e-12);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fp_environment.h"
+#include "base/sized.h"
 #include "base/tensor_check.h"
 #include "codec/call.h"
 #include "codec/cuda/norm/norm_impl.h"
@@ -20,7 +21,7 @@ static int is_aligned(const void *pointer, size_t alignment) {
 
 static int take_norm(comet_cuda_norm *norm, const comet_cuda_norm *given) {
     static const comet_cuda_norm defaults = COMET_CUDA_NORM_INIT;
-    if (!comet_call_options(norm, sizeof *norm, given, &defaults) || norm->channels < 0)
+    if (!comet_sized_read(norm, sizeof *norm, given, &defaults) || norm->channels < 0)
         return 0;
     const void *const tables[] = {norm->inverse_std, norm->gamma, norm->beta, norm->shift, norm->threshold};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)

@@ -56,7 +56,7 @@ static void make_absolute(comet_codec_params *codec, double rms) {
 }
 
 static comet_status show(holder *h, const comet_held *held, int part, const comet_tensor *values,
-                         const comet_codec_grid *grid, const comet_codec_result *result) {
+                         const comet_codec_grid *grid, const comet_codec_record *result) {
     const comet_holder_watch *watch = h->base.watch;
     const comet_held_part shown = {&h->base, held, part, values, grid, result};
     return watch && watch->held ? watch->held(watch->context, &shown) : COMET_OK;
