@@ -17,7 +17,7 @@ static void fill(float *values) {
 }
 
 static void fail(const char *what, comet_status status) {
-    fprintf(stderr, "round_trip: %s: %s\n", what, comet_status_string(status));
+    fprintf(stderr, "round_trip: %s: %s: %s\n", what, comet_status_string(status), comet_last_error());
     exit(1);
 }
 
@@ -48,7 +48,7 @@ int main(void) {
     check("threads", comet_threads_new(2, NULL, &threads));
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     exec.threads = threads;
-    check("workspace", comet_codec_workspace(&tensor, &params, &exec, &exec.workspace_bytes));
+    check("workspace", comet_codec_compress_workspace(&tensor, &params, &exec, &exec.workspace_bytes));
     exec.workspace = take(exec.workspace_bytes);
 
     size_t capacity;

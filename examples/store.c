@@ -30,7 +30,7 @@ static const layer layers[LAYERS] = {
 static void check(const char *what, comet_status status) {
     if (status == COMET_OK)
         return;
-    fprintf(stderr, "store: %s: %s\n", what, comet_status_string(status));
+    fprintf(stderr, "store: %s: %s: %s\n", what, comet_status_string(status), comet_last_error());
     exit(1);
 }
 

@@ -114,7 +114,7 @@ int bench_cuda_check(const bench_plan *plan) {
         return fail("GPU number %d is older than those comet was built for; build it again with its compute capability "
                     "in COMET_CUDA_ARCHS",
                     (int)plan->device.index);
-    return status == COMET_OK ? DONE : fail("the GPU cannot be used: %s", comet_status_string(status));
+    return status == COMET_OK ? DONE : fail("the GPU cannot be used: %s", why(status));
 }
 
 int bench_cuda(const bench_plan *plan, int as_json) {

@@ -100,7 +100,7 @@ static int run_case(bench_state *s, const char *name, const comet_tensor *tensor
     }
     if (status != COMET_OK) {
         progress_clear(&s->progress);
-        return fail("%s with %s: %s", name, spec->label, comet_status_string(status));
+        return fail("%s with %s: %s", name, spec->label, why(status));
     }
     s->results->count++;
     if (s->show) {

@@ -72,7 +72,7 @@ void coder_free(coder *c) {
 
 static comet_status comet_capacity(coder *c, const comet_tensor *tensor, size_t *bytes) {
     size_t workspace;
-    comet_status status = comet_codec_workspace(tensor, &c->params, &c->exec, &workspace);
+    comet_status status = comet_codec_compress_workspace(tensor, &c->params, &c->exec, &workspace);
     if (status != COMET_OK)
         return status;
     if (!buffer_reserve(&c->workspace, workspace))

@@ -152,7 +152,7 @@ typedef struct compressor {
 static int cannot_compress(const blob *piece, const compressor *c, comet_status status) {
     const char *codec = comet_codec_name(c->params.codec);
     int needs_maps = c->params.codec == COMET_CODEC_POOL || c->params.codec == COMET_CODEC_DCT;
-    return fail("%s cannot be compressed with %s: %s%s", piece->where, codec, comet_status_string(status),
+    return fail("%s cannot be compressed with %s: %s%s", piece->where, codec, why(status),
                 needs_maps && status != COMET_ERROR_MEMORY ? "; it needs maps: is --layout right?" : "");
 }
 

@@ -51,7 +51,7 @@ enum { MAX_RATIO = 64 * 64 };
 static int check_stream(const blob *piece, comet_codec_info *info) {
     comet_status status = comet_codec_inspect(piece->data, piece->bytes, info);
     if (status != COMET_OK)
-        return fail("%s is not a good Comet stream: %s", piece->where, comet_status_string(status));
+        return fail("%s is not a good Comet stream: %s", piece->where, why(status));
     if (info->bytes != piece->bytes)
         return fail("%s has %zu bytes behind its stream", piece->where, piece->bytes - info->bytes);
     if ((size_t)info->count * comet_dtype_size(info->dtype) / MAX_RATIO > info->bytes)
@@ -70,7 +70,7 @@ static int decompress_blob(const blob *piece, const comet_codec_exec *exec, arra
     if (status == COMET_OK)
         return DONE;
     array_give(a);
-    return fail("%s cannot be decompressed: %s", piece->where, comet_status_string(status));
+    return fail("%s cannot be decompressed: %s", piece->where, why(status));
 }
 
 static size_t npy_header_of(const array *a, uint8_t header[NPY_HEADER_MAX]) {

@@ -125,7 +125,7 @@ static int inspect_stream(printer *p, const blob *piece) {
     comet_codec_info info = COMET_CODEC_INFO_INIT;
     comet_status status = comet_codec_inspect(piece->data, piece->bytes, &info);
     if (status != COMET_OK)
-        return fail("%s is not a good Comet stream: %s", piece->where, comet_status_string(status));
+        return fail("%s is not a good Comet stream: %s", piece->where, why(status));
     char name[256];
     if (p->json)
         stream_to_json(p->json, piece->name, &info);

@@ -51,3 +51,8 @@ void note(const char *format, ...) {
 int fail_memory(void) {
     return fail("not enough memory");
 }
+
+const char *why(comet_status status) {
+    const char *reason = comet_last_error();
+    return *reason ? reason : comet_status_string(status);
+}

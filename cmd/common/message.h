@@ -3,6 +3,8 @@
 #ifndef COMET_CMD_MESSAGE_H
 #define COMET_CMD_MESSAGE_H
 
+#include "comet/status.h"
+
 #if defined(__GNUC__)
 #define MESSAGE_FORMAT __attribute__((format(printf, 1, 2)))
 #else
@@ -20,6 +22,9 @@ int misuse(const char *format, ...) MESSAGE_FORMAT;
 
 /* Prints the line. */
 void note(const char *format, ...) MESSAGE_FORMAT;
+
+/* Of the call of libcomet that just failed: its reason, or the status in words if it gave none. */
+const char *why(comet_status status);
 
 /* fail() for memory. */
 int fail_memory(void);

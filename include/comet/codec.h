@@ -195,9 +195,19 @@ COMET_API int comet_isa_supported(comet_isa isa);
 COMET_API comet_status comet_codec_max_bytes(const comet_tensor *tensor, const comet_codec_params *params,
                                              size_t *bytes);
 
-/* The workspace that compressing `tensor` (or decompressing into it) needs with the threads of `exec` (may be NULL). */
-COMET_API comet_status comet_codec_workspace(const comet_tensor *tensor, const comet_codec_params *params,
-                                             const comet_codec_exec *exec, size_t *bytes);
+/*
+ * The workspace that compressing `tensor` needs, with the threads of `exec` (may be NULL). May be 0. Never less than
+ * what decompressing needs.
+ */
+COMET_API comet_status comet_codec_compress_workspace(const comet_tensor *tensor, const comet_codec_params *params,
+                                                      const comet_codec_exec *exec, size_t *bytes);
+
+/*
+ * The workspace that decompressing into `tensor` needs. Of the parameters codec and grid matter; who has a stream alone
+ * learns its codec, shape and whether it has a grid from comet_codec_inspect. May be 0.
+ */
+COMET_API comet_status comet_codec_decompress_workspace(const comet_tensor *tensor, const comet_codec_params *params,
+                                                        const comet_codec_exec *exec, size_t *bytes);
 
 /*
  * Compresses `tensor` into `stream`. `exec` and `result` may be NULL.

@@ -2,7 +2,7 @@
 /* DLPack tensors as views. The only file that knows DLPack's structs. */
 #include <dlpack/dlpack.h>
 
-#include "base/tensor_check.h"
+#include "base/fail.h"
 #include "comet/tensor.h"
 
 /* Later versions of DLPack define these; the numbers are part of its ABI. */
@@ -19,13 +19,14 @@ static comet_status device_of(DLDevice source, comet_device *device) {
         *device = (comet_device){COMET_CUDA, source.device_id};
         return COMET_OK;
     default:
-        return COMET_ERROR_UNSUPPORTED;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "source is on device type %d of DLPack: only CPU and CUDA are known",
+                          (int)source.device_type);
     }
 }
 
 static comet_status dtype_of(DLDataType source, comet_dtype *dtype) {
     if (source.lanes != 1)
-        return COMET_ERROR_UNSUPPORTED;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "source has values of %u lanes: it must be 1", source.lanes);
     if (source.code == kDLFloat && source.bits == 32)
         *dtype = COMET_F32;
     else if (source.code == kDLFloat && source.bits == 16)
@@ -35,7 +36,10 @@ static comet_status dtype_of(DLDataType source, comet_dtype *dtype) {
     else if ((source.code == kDLUInt || source.code == CODE_BOOL) && source.bits == 8)
         *dtype = COMET_U8;
     else
-        return COMET_ERROR_UNSUPPORTED;
+        return comet_fail(
+            COMET_ERROR_UNSUPPORTED,
+            "source has values of type %u of DLPack with %u bits: it must be fp32, fp16, bf16, u8 or bool", source.code,
+            source.bits);
     return COMET_OK;
 }
 
@@ -65,19 +69,16 @@ static void permute_to_channels_last(comet_tensor *t) {
 
 comet_status comet_tensor_from_dlpack(const void *dl_tensor, comet_layout layout, comet_tensor *tensor) {
     const DLTensor *source = dl_tensor;
-    if (!source || !tensor || (source->ndim > 0 && !source->shape))
-        return COMET_ERROR_ARGUMENT;
-    comet_dtype dtype;
+    comet_begin();
+    COMET_REQUIRE_POINTER(source);
+    COMET_REQUIRE_POINTER(tensor);
+    COMET_REQUIRE(source->ndim <= 0 || source->shape, "source->shape is NULL");
+    comet_dtype dtype = COMET_F32;
     comet_device device;
-    comet_status status = dtype_of(source->dtype, &dtype);
-    if (status == COMET_OK)
-        status = device_of(source->device, &device);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(dtype_of(source->dtype, &dtype));
+    COMET_TRY(device_of(source->device, &device));
     void *data = source->data ? (char *)source->data + source->byte_offset : NULL;
-    status = comet_tensor_init(tensor, data, dtype, layout, source->ndim, source->shape);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_tensor_init(tensor, data, dtype, layout, source->ndim, source->shape));
     tensor->device = device;
     if (source->strides)
         for (int32_t d = 0; d < source->ndim; d++)

@@ -3,6 +3,8 @@
 #ifndef COMET_DATA_MESSAGE_H
 #define COMET_DATA_MESSAGE_H
 
+#include <stdarg.h>
+
 #include "comet/status.h"
 
 typedef struct comet_message {
@@ -15,6 +17,10 @@ typedef struct comet_message {
  */
 comet_status comet_message_set(comet_message *message, comet_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The same from a list; message is not NULL. */
+void comet_message_set_list(comet_message *message, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 
 /* comet_message_set for memory. */
 comet_status comet_message_memory(comet_message *message);

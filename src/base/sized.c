@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/fail.h"
+
 enum { LEAST = 2 * sizeof(size_t), MOST = 4096 };
 
 static size_t size_of(const void *given) {
@@ -11,23 +13,24 @@ static size_t size_of(const void *given) {
     return size;
 }
 
-int comet_sized_is_valid(const void *given) {
+comet_status comet_sized_check(const void *given, const char *name) {
+    COMET_REQUIRE(given, "%s is NULL", name);
     size_t size = size_of(given);
-    return size >= LEAST && size <= MOST;
+    COMET_REQUIRE(size >= LEAST && size <= MOST, "%s->size is %zu: start from its initializer", name, size);
+    return COMET_OK;
 }
 
-int comet_sized_read(void *copy, size_t known, const void *given, const void *defaults) {
+comet_status comet_sized_read(void *copy, size_t known, const void *given, const void *defaults, const char *name) {
     memcpy(copy, defaults, known);
     if (!given)
-        return 1;
-    if (!comet_sized_is_valid(given))
-        return 0;
+        return COMET_OK;
+    COMET_TRY(comet_sized_check(given, name));
     size_t size = size_of(given);
     for (size_t i = known; i < size; i++)
-        if (((const char *)given)[i])
-            return 0;
+        COMET_REQUIRE(!((const char *)given)[i],
+                      "%s->size is %zu, and byte %zu is set, which this library does not know", name, size, i);
     memcpy(copy, given, size < known ? size : known);
-    return 1;
+    return COMET_OK;
 }
 
 void comet_sized_write(void *given, const void *from, size_t known) {

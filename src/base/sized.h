@@ -8,15 +8,17 @@
 
 #include <stddef.h>
 
-/* 1 if the size that `given` starts with can be one: more than a size, less than a page. */
-int comet_sized_is_valid(const void *given);
+#include "comet/status.h"
+
+/* COMET_ERROR_ARGUMENT if `given` is NULL, or starts with a size that can be none: less than two words, or a page. */
+comet_status comet_sized_check(const void *given, const char *name);
 
 /*
  * Takes options: copies `given` into `copy`, of `known` bytes. An older caller's is shorter and the rest stays as in
- * `defaults`, a newer caller's is longer and may only be zero there. NULL is `defaults`. Returns 0 if the size is
- * nonsense or something unknown is set.
+ * `defaults`, a newer caller's is longer and may only be zero there. NULL is `defaults`. COMET_ERROR_ARGUMENT if the size
+ * can be none or something unknown is set; the reason calls the argument `name`.
  */
-int comet_sized_read(void *copy, size_t known, const void *given, const void *defaults);
+comet_status comet_sized_read(void *copy, size_t known, const void *given, const void *defaults, const char *name);
 
 /*
  * Gives a result: copies `from`, of `known` bytes, into `given`, whose size is valid. An older caller's is shorter and

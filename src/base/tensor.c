@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comet/tensor.h"
 
+#include <stdio.h>
+
+#include "base/fail.h"
 #include "base/tensor_check.h"
 
 size_t comet_dtype_size(comet_dtype dtype) {
@@ -49,20 +52,43 @@ int comet_shape_is_valid(int32_t ndim, const int64_t *shape) {
     return ndim >= 0 && ndim <= COMET_MAX_DIMS && comet_shape_count(ndim, shape) >= 0;
 }
 
-comet_status comet_tensor_check(const comet_tensor *tensor) {
-    if (!tensor || !comet_dtype_size(tensor->dtype) || tensor->layout < COMET_FLAT || tensor->layout > COMET_NHWC)
-        return COMET_ERROR_ARGUMENT;
-    if (!comet_shape_is_valid(tensor->ndim, tensor->shape))
-        return COMET_ERROR_ARGUMENT;
-    return tensor->data || comet_tensor_count(tensor) == 0 ? COMET_OK : COMET_ERROR_ARGUMENT;
+/* `of`: what the reason calls the view, "tensor->", or "" where dtype and all are arguments themselves. */
+static comet_status check_kind(const char *of, comet_dtype dtype, comet_layout layout) {
+    COMET_REQUIRE(comet_dtype_size(dtype), "%sdtype is %d, which is none", of, (int)dtype);
+    COMET_REQUIRE(layout >= COMET_FLAT && layout <= COMET_NHWC, "%slayout is %d, which is none", of, (int)layout);
+    return COMET_OK;
+}
+
+static comet_status check_shape(const char *of, int32_t ndim, const int64_t *shape) {
+    COMET_REQUIRE(ndim >= 0 && ndim <= COMET_MAX_DIMS, "%sndim is %d: it must be 0 to %d", of, (int)ndim,
+                  COMET_MAX_DIMS);
+    COMET_REQUIRE(ndim == 0 || shape, "%sshape is NULL", of);
+    for (int32_t d = 0; d < ndim; d++)
+        COMET_REQUIRE(shape[d] >= 0, "%sshape[%d] is %lld: it must not be negative", of, (int)d, (long long)shape[d]);
+    COMET_REQUIRE(comet_shape_count(ndim, shape) >= 0, "%sshape has more than 2^48 values", of);
+    return COMET_OK;
+}
+
+comet_status comet_tensor_check_shape(const comet_tensor *tensor, const char *name) {
+    char of[32];
+    COMET_REQUIRE(tensor, "%s is NULL", name);
+    snprintf(of, sizeof of, "%s->", name);
+    COMET_TRY(check_kind(of, tensor->dtype, tensor->layout));
+    return check_shape(of, tensor->ndim, tensor->shape);
+}
+
+comet_status comet_tensor_check(const comet_tensor *tensor, const char *name) {
+    COMET_TRY(comet_tensor_check_shape(tensor, name));
+    COMET_REQUIRE(tensor->data || comet_tensor_count(tensor) == 0, "%s->data is NULL", name);
+    return COMET_OK;
 }
 
 comet_status comet_tensor_init(comet_tensor *tensor, void *data, comet_dtype dtype, comet_layout layout, int32_t ndim,
                                const int64_t *shape) {
-    if (!tensor || !comet_dtype_size(dtype) || layout < COMET_FLAT || layout > COMET_NHWC || (ndim > 0 && !shape))
-        return COMET_ERROR_ARGUMENT;
-    if (!comet_shape_is_valid(ndim, shape))
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(tensor);
+    COMET_TRY(check_kind("", dtype, layout));
+    COMET_TRY(check_shape("", ndim, shape));
     *tensor = (comet_tensor){.data = data, .dtype = dtype, .layout = layout, .ndim = ndim};
     int64_t stride = 1;
     for (int32_t d = ndim - 1; d >= 0; d--) {

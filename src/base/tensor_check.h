@@ -14,8 +14,12 @@ int64_t comet_shape_count(int32_t ndim, const int64_t *shape);
 /* 1 if ndim and the extents are in range and their product is at most COMET_MAX_COUNT. */
 int comet_shape_is_valid(int32_t ndim, const int64_t *shape);
 
-/* COMET_ERROR_ARGUMENT for NULL, an unknown dtype or layout, an invalid shape, or no data behind a non-empty shape. */
-comet_status comet_tensor_check(const comet_tensor *tensor);
+/* COMET_ERROR_ARGUMENT for NULL, an unknown dtype or layout, an invalid shape, or no data behind a non-empty shape.
+ * The reason calls it `name`. */
+comet_status comet_tensor_check(const comet_tensor *tensor, const char *name);
+
+/* The same but for the data, for queries. */
+comet_status comet_tensor_check_shape(const comet_tensor *tensor, const char *name);
 
 /* The extent of the channel dimension; 1 where there is none. */
 int64_t comet_tensor_channels(const comet_tensor *tensor);

@@ -5,9 +5,12 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/fp_environment.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+
+enum { MOST_THREADS = 4096 };
 
 typedef struct worker {
     comet_threads *pool;
@@ -83,8 +86,8 @@ static void pool_destroy(comet_threads *pool) {
 
 /* A pool in which nobody works yet. */
 static comet_status pool_new(unsigned count, const comet_allocator *allocator, comet_threads **threads) {
-    if (!threads || count > 4096)
-        return COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE_POINTER(threads);
+    COMET_REQUIRE(count <= MOST_THREADS, "count is %u: it must be at most %d", count, MOST_THREADS);
     if (count == 0) {
         long cores = sysconf(_SC_NPROCESSORS_ONLN);
         count = cores > 0 ? (unsigned)cores : 1;
@@ -104,10 +107,9 @@ static comet_status pool_new(unsigned count, const comet_allocator *allocator, c
 }
 
 comet_status comet_threads_new(unsigned count, const comet_allocator *allocator, comet_threads **threads) {
+    comet_begin();
     comet_threads *pool;
-    comet_status status = pool_new(count, allocator, threads ? &pool : NULL);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(pool_new(count, allocator, threads ? &pool : NULL));
     count = pool->count;
     for (unsigned i = 1; i < count; i++) {
         pool->workers[i] = (worker){.pool = pool, .index = i};

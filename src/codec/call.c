@@ -3,8 +3,8 @@
 
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/sized.h"
-#include "base/tensor_check.h"
 
 const codec_vtable *const comet_codecs[CODEC_COUNT] = {
     [COMET_CODEC_RAW] = &comet_codec_raw,   [COMET_CODEC_EB] = &comet_codec_eb,
@@ -13,30 +13,24 @@ const codec_vtable *const comet_codecs[CODEC_COUNT] = {
     [COMET_CODEC_DCT] = &comet_codec_dct,
 };
 
-int comet_call_params(comet_codec_params *params, const comet_codec_params *given) {
+comet_status comet_call_params(comet_codec_params *params, const comet_codec_params *given) {
     static const comet_codec_params defaults = COMET_CODEC_PARAMS_INIT;
-    return given && comet_sized_read(params, sizeof *params, given, &defaults);
+    COMET_REQUIRE(given, "params is NULL");
+    return comet_sized_read(params, sizeof *params, given, &defaults, "params");
 }
 
-int comet_call_exec(comet_codec_exec *exec, const comet_codec_exec *given) {
+comet_status comet_call_exec(comet_codec_exec *exec, const comet_codec_exec *given) {
     static const comet_codec_exec defaults = COMET_CODEC_EXEC_INIT;
-    return comet_sized_read(exec, sizeof *exec, given, &defaults);
+    return comet_sized_read(exec, sizeof *exec, given, &defaults, "exec");
 }
 
 comet_status comet_call_choices(const comet_codec_params *p) {
-    return (unsigned)p->codec < CODEC_COUNT && (unsigned)p->bound_kind <= COMET_BOUND_RELATIVE &&
-                   (unsigned)p->rounding <= COMET_ROUND_STOCHASTIC
-               ? COMET_OK
-               : COMET_ERROR_ARGUMENT;
-}
-
-comet_status comet_call_shape(const comet_tensor *tensor) {
-    if (!tensor)
-        return COMET_ERROR_ARGUMENT;
-    static char anything;
-    comet_tensor copy = *tensor;
-    copy.data = &anything;
-    return comet_tensor_check(&copy);
+    COMET_REQUIRE((unsigned)p->codec < CODEC_COUNT, "params->codec is %d, which is none", (int)p->codec);
+    COMET_REQUIRE((unsigned)p->bound_kind <= COMET_BOUND_RELATIVE, "params->bound_kind is %d, which is none",
+                  (int)p->bound_kind);
+    COMET_REQUIRE((unsigned)p->rounding <= COMET_ROUND_STOCHASTIC, "params->rounding is %d, which is none",
+                  (int)p->rounding);
+    return COMET_OK;
 }
 
 void comet_call_header(const comet_tensor *tensor, const comet_codec_params *p, stream_header *h) {

@@ -11,14 +11,11 @@ enum { CODEC_COUNT = COMET_CODEC_DCT + 1 };
 extern const codec_vtable *const comet_codecs[CODEC_COUNT];
 
 /* comet_sized_read for the structs that all calls take. `given` may be NULL only for exec. */
-int comet_call_params(comet_codec_params *params, const comet_codec_params *given);
-int comet_call_exec(comet_codec_exec *exec, const comet_codec_exec *given);
+comet_status comet_call_params(comet_codec_params *params, const comet_codec_params *given);
+comet_status comet_call_exec(comet_codec_exec *exec, const comet_codec_exec *given);
 
 /* Whether the enums in the parameters are ones that exist. */
 comet_status comet_call_choices(const comet_codec_params *params);
-
-/* comet_tensor_check but for the data pointer, for the queries. */
-comet_status comet_call_shape(const comet_tensor *tensor);
 
 /* The header before the codec fills in its own fields. */
 void comet_call_header(const comet_tensor *tensor, const comet_codec_params *params, stream_header *header);

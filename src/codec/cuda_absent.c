@@ -3,66 +3,72 @@
 #include "comet/cuda.h"
 #include "comet/cuda_norm.h"
 
+#include "base/fail.h"
+
+static comet_status absent(void) {
+    return comet_fail(COMET_ERROR_NO_DEVICE, "this library was built without CUDA");
+}
+
 comet_status comet_cuda_check(int32_t device) {
     (void)device;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_max_bytes(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     (void)tensor, (void)params, (void)bytes;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_workspace(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     (void)tensor, (void)params, (void)bytes;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *queue) {
     (void)workspace, (void)bytes, (void)queue;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_compress(const comet_tensor *tensor, const comet_codec_params *params,
                                  const comet_codec_exec *exec, const comet_cuda_slot *slot, comet_cuda_result *host) {
     (void)tensor, (void)params, (void)exec, (void)slot, (void)host;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_decompress(const comet_cuda_slot *slot, const comet_codec_params *params,
                                    const comet_cuda_epilogue *epilogue, const comet_codec_exec *exec,
                                    const comet_tensor *tensor, int32_t *status) {
     (void)slot, (void)params, (void)epilogue, (void)exec, (void)tensor, (void)status;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 /* ---- comet/cuda_norm.h ---- */
 
 comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *queue) {
     (void)norm, (void)queue;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_norm_grid(const comet_cuda_norm *norm, comet_codec_grid *grid) {
     (void)norm, (void)grid;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     (void)tensor, (void)params, (void)bytes;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_norm_max_bytes(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     (void)tensor, (void)params, (void)bytes;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_norm_forward(const comet_cuda_norm *norm, const comet_tensor *x, const comet_tensor *y,
                                      const comet_codec_params *params, const comet_codec_exec *exec,
                                      const comet_cuda_slot *slot, comet_cuda_result *host) {
     (void)norm, (void)x, (void)y, (void)params, (void)exec, (void)slot, (void)host;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }
 
 comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_cuda_slot *slot, const comet_tensor *x,
@@ -70,5 +76,5 @@ comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_c
                                       const comet_codec_params *params, const comet_codec_exec *exec, int32_t *status) {
     (void)norm, (void)slot, (void)x, (void)dy, (void)dx, (void)dgamma, (void)dbeta, (void)params, (void)exec;
     (void)status;
-    return COMET_ERROR_NO_DEVICE;
+    return absent();
 }

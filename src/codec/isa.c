@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "codec/isa.h"
 
+#include "base/fail.h"
+
 #if defined(COMET_X86_64)
 static int has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
@@ -38,10 +40,9 @@ int comet_isa_supported(comet_isa isa) {
 }
 
 comet_status comet_isa_resolve(comet_isa wanted, comet_isa *isa) {
-    if ((unsigned)wanted > COMET_ISA_AVX512)
-        return COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE((unsigned)wanted <= COMET_ISA_AVX512, "exec->isa is %d, which is none", (int)wanted);
     if (!comet_isa_supported(wanted))
-        return COMET_ERROR_UNSUPPORTED;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "exec->isa is %d, which this machine cannot run", (int)wanted);
     *isa = wanted;
     if (wanted == COMET_ISA_AUTO)
         *isa = has_avx512() ? COMET_ISA_AVX512 : has_avx2() ? COMET_ISA_AVX2 : COMET_ISA_REFERENCE;

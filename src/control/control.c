@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "base/fp_environment.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -25,21 +26,28 @@ const comet_control_methods *comet_control_find(const char *name) {
     return NULL;
 }
 
-static int are_tensors_right(const comet_control_tensor *tensors, int32_t count, int32_t *uses) {
+static comet_status check_tensor(const comet_control_tensor *t, int i) {
+    COMET_REQUIRE(t->name, "tensors[%d].name is NULL", i);
+    COMET_REQUIRE(t->count >= 1, "tensors[%d].count is %lld: it must be 1 or more", i, (long long)t->count);
+    COMET_REQUIRE(t->use_count >= 0, "tensors[%d].use_count is %d: it must not be negative", i, (int)t->use_count);
+    COMET_REQUIRE(t->use_count == 0 || t->uses, "tensors[%d].uses is NULL", i);
+    for (int32_t u = 0; u < t->use_count; u++)
+        COMET_REQUIRE((unsigned)t->uses[u].kind < COMET_USE_KINDS, "tensors[%d].uses[%d].kind is %d, which is none", i,
+                      (int)u, (int)t->uses[u].kind);
+    return COMET_OK;
+}
+
+static comet_status check_tensors(const comet_control_tensor *tensors, int32_t count, int32_t *uses) {
     int64_t total = 0;
-    if (count < 0 || (count > 0 && !tensors))
-        return 0;
+    COMET_REQUIRE(count >= 0, "count is %d: it must not be negative", (int)count);
+    COMET_REQUIRE(count == 0 || tensors, "tensors is NULL");
     for (int32_t i = 0; i < count; i++) {
-        const comet_control_tensor *t = &tensors[i];
-        if (!t->name || t->count < 1 || t->use_count < 0 || (t->use_count > 0 && !t->uses))
-            return 0;
-        for (int32_t u = 0; u < t->use_count; u++)
-            if ((unsigned)t->uses[u].kind >= COMET_USE_KINDS)
-                return 0;
-        total += t->use_count;
+        COMET_TRY(check_tensor(&tensors[i], (int)i));
+        total += tensors[i].use_count;
     }
+    COMET_REQUIRE(total <= INT32_MAX, "tensors have more than 2^31 - 1 uses");
     *uses = (int32_t)total;
-    return total <= INT32_MAX;
+    return COMET_OK;
 }
 
 /* One block: the struct, then its arrays. With control NULL only the bytes are counted. */
@@ -110,12 +118,15 @@ static comet_status start(comet_control *control) {
 }
 
 static comet_status check_methods(const comet_control_methods *methods) {
-    if (!methods)
-        return COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(methods, "methods is NULL: no controller of that name?");
     if (methods->version != COMET_CONTROL_VERSION || methods->size != sizeof *methods)
-        return COMET_ERROR_VERSION;
+        return comet_fail(COMET_ERROR_VERSION, "methods are of version %u and %zu bytes, here it is %d and %zu",
+                          (unsigned)methods->version, methods->size, COMET_CONTROL_VERSION, sizeof *methods);
     int stores = (methods->state_bytes != NULL) + (methods->save != NULL) + (methods->load != NULL);
-    return methods->name && methods->assess && (stores == 0 || stores == 3) ? COMET_OK : COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(methods->name, "methods->name is NULL");
+    COMET_REQUIRE(methods->assess, "methods->assess is NULL");
+    COMET_REQUIRE(stores == 0 || stores == 3, "methods must have all of state_bytes, save and load, or none");
+    return COMET_OK;
 }
 
 static comet_status fill(comet_control *c, const comet_control_methods *methods, const comet_control_options *options,
@@ -141,20 +152,21 @@ comet_status comet_control_new(const comet_control_methods *methods, const comet
                                const comet_control_tensor *tensors, int32_t count, comet_control **control) {
     static const comet_control_options defaults = COMET_CONTROL_OPTIONS_INIT;
     int32_t uses;
-    comet_status status = check_methods(methods);
-    if (status != COMET_OK)
-        return status;
-    if (!control || comet_control_check(options) || !are_tensors_right(tensors, count, &uses))
-        return COMET_ERROR_ARGUMENT;
     comet_control_options o;
-    (void)comet_sized_read(&o, sizeof o, options, &defaults);
+    comet_begin();
+    COMET_TRY(check_methods(methods));
+    COMET_REQUIRE_POINTER(control);
+    COMET_TRY(comet_sized_read(&o, sizeof o, options, &defaults, "options"));
+    const char *problem = comet_control_check(&o);
+    COMET_REQUIRE(!problem, "options: %s", problem);
+    COMET_TRY(check_tensors(tensors, count, &uses));
     size_t bytes = lay_out(NULL, count, uses);
     comet_control *c = comet_memory_take(o.allocator, bytes);
     if (!c)
         return COMET_ERROR_MEMORY;
     memset(c, 0, bytes);
     (void)lay_out(c, count, uses);
-    status = fill(c, methods, &o, tensors);
+    comet_status status = fill(c, methods, &o, tensors);
     if (status == COMET_OK)
         *control = c;
     else

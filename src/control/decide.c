@@ -2,6 +2,7 @@
 /* From what the methods choose to the bounds in force. */
 #include <math.h>
 
+#include "base/fail.h"
 #include "base/fp_environment.h"
 #include "control/control.h"
 
@@ -52,8 +53,8 @@ comet_status comet_control_assess(comet_control *control) {
         return status;
     for (int32_t i = 0; i < control->count; i++) {
         comet_control_choice *choice = &control->choices[i];
-        if (!is_choice(&control->tensors[i], choice, as_is))
-            return COMET_ERROR_ARGUMENT;
+        COMET_REQUIRE(is_choice(&control->tensors[i], choice, as_is),
+                      "methods->assess made no valid choice for tensor %d", (int)i);
         if (!as_is && choice->limit != COMET_LIMIT_WARMUP)
             hold(control, &control->tensors[i], choice);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Statistics in: smoothed, and turned into a decision when one is due. */
+#include "base/fail.h"
 #include "base/fp_environment.h"
 #include "control/control.h"
 
@@ -95,22 +96,28 @@ static comet_status decide_if_due(comet_control *control) {
     return COMET_OK;
 }
 
-static int is_call_right(const comet_control *control, int64_t iteration, const comet_control_observation *observations,
-                         int32_t count) {
-    if (!control || iteration < control->iteration || count < 0 || (count > 0 && !observations))
-        return 0;
+static comet_status check_call(const comet_control *control, int64_t iteration,
+                               const comet_control_observation *observations, int32_t count) {
+    COMET_REQUIRE_POINTER(control);
+    COMET_REQUIRE(iteration >= control->iteration, "iteration is %lld: it was %lld before", (long long)iteration,
+                  (long long)control->iteration);
+    COMET_REQUIRE(count >= 0, "count is %d: it must not be negative", (int)count);
+    COMET_REQUIRE(count == 0 || observations, "observations is NULL");
     for (int32_t i = 0; i < count; i++) {
         const comet_control_observation *o = &observations[i];
-        if (o->tensor < 0 || o->tensor >= control->count || o->size_count < 0 || (o->size_count > 0 && !o->sizes))
-            return 0;
+        COMET_REQUIRE(o->tensor >= 0 && o->tensor < control->count, "observations[%d].tensor is %d: there are %d",
+                      (int)i, (int)o->tensor, (int)control->count);
+        COMET_REQUIRE(o->size_count >= 0, "observations[%d].size_count is %d: it must not be negative", (int)i,
+                      (int)o->size_count);
+        COMET_REQUIRE(o->size_count == 0 || o->sizes, "observations[%d].sizes is NULL", (int)i);
     }
-    return 1;
+    return COMET_OK;
 }
 
 comet_status comet_control_observe(comet_control *control, int64_t iteration,
                                    const comet_control_observation *observations, int32_t count) {
-    if (!is_call_right(control, iteration, observations, count))
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_TRY(check_call(control, iteration, observations, count));
     fenv_t callers;
     comet_fp_enter(&callers);
     control->iteration = iteration;

@@ -51,7 +51,7 @@ static const char *check_times(const comet_control_options *o) {
 const char *comet_control_check(const comet_control_options *options) {
     static const comet_control_options defaults = COMET_CONTROL_OPTIONS_INIT;
     comet_control_options o;
-    if (!comet_sized_read(&o, sizeof o, options, &defaults))
+    if (comet_sized_read(&o, sizeof o, options, &defaults, "options") != COMET_OK)
         return "the options are of a newer version: start from COMET_CONTROL_OPTIONS_INIT";
     const char *problem = check_bounds(&o);
     problem = problem ? problem : check_times(&o);

@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "control/control.h"
 
 enum { STATE_MAGIC = 0x53544d43, STATE_VERSION = 2, STATE_HEADER = 24, AT_CHECKSUM = 16 };
@@ -171,11 +172,12 @@ size_t comet_control_state_bytes(const comet_control *control) {
 }
 
 comet_status comet_control_save(const comet_control *control, void *state, size_t bytes) {
-    if (!control || !state)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(control);
+    COMET_REQUIRE_POINTER(state);
     size_t needed = comet_control_state_bytes(control), own = methods_bytes(control);
     if (bytes < needed)
-        return COMET_ERROR_CAPACITY;
+        return comet_fail(COMET_ERROR_CAPACITY, "bytes is %zu: it must be at least %zu", bytes, needed);
     unsigned char *out = state;
     walker w = {.mode = WALK_WRITE, .out = out, .at = STATE_HEADER};
     walk_const(&w, control);
@@ -199,7 +201,9 @@ static comet_status check_header(const comet_control *control, const unsigned ch
         return COMET_ERROR_CORRUPT;
     if (comet_read_u32(in + AT_CHECKSUM) != checksum(in, bytes))
         return COMET_ERROR_CHECKSUM;
-    return comet_read_u32(in + 20) == identity(control) ? COMET_OK : COMET_ERROR_MISMATCH;
+    if (comet_read_u32(in + 20) != identity(control))
+        return comet_fail(COMET_ERROR_MISMATCH, "state is of other methods or other tensors");
+    return COMET_OK;
 }
 
 static comet_status load_own(comet_control *control, const unsigned char *in, size_t bytes) {
@@ -209,8 +213,9 @@ static comet_status load_own(comet_control *control, const unsigned char *in, si
 }
 
 comet_status comet_control_load(comet_control *control, const void *state, size_t bytes) {
-    if (!control || !state)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(control);
+    COMET_REQUIRE_POINTER(state);
     const unsigned char *in = state;
     comet_status status = check_header(control, in, bytes);
     if (status != COMET_OK)

@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     if (threads > 1)
         check(comet_threads_new(threads, NULL, &b.exec.threads));
     check(comet_codec_max_bytes(&b.in, &b.params, &b.capacity));
-    check(comet_codec_workspace(&b.in, &b.params, &b.exec, &b.exec.workspace_bytes));
+    check(comet_codec_compress_workspace(&b.in, &b.params, &b.exec, &b.exec.workspace_bytes));
     b.exec.workspace = aligned_alloc(64, (b.exec.workspace_bytes + 63) / 64 * 64);
     b.stream = malloc(b.capacity);
     comet_store_options options = COMET_STORE_OPTIONS_INIT;

@@ -24,7 +24,7 @@
     do {                                                                                                               \
         comet_status status_of_call = (call);                                                                          \
         if (status_of_call != COMET_OK)                                                                                \
-            fail_msg("%s: %s", #call, comet_status_string(status_of_call));                                            \
+            fail_msg("%s: %s: %s", #call, comet_status_string(status_of_call), comet_last_error());                    \
     } while (0)
 
 #define assert_status(call, expected)                                                                                  \
@@ -34,6 +34,9 @@
             fail_msg("%s: %s, expected %s", #call, comet_status_string(status_of_call),                                \
                      comet_status_string(expected));                                                                   \
     } while (0)
+
+/* What comet_last_error begins with. */
+#define assert_reason(begins) assert_memory_equal(comet_last_error(), begins, sizeof(begins) - 1)
 
 /* `check` returns 0 after writing to `f`. */
 #define assert_check(check, f)                                                                                         \

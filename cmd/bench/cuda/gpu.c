@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cmd/common/measure.h"
+#include "cmd/common/message.h"
 
 static int name_length(const char *call) {
     return (int)strcspn(call, "( ");
@@ -22,10 +23,7 @@ int gpu_cuda(gpu *g, cudaError_t error, const char *call) {
 int gpu_comet(gpu *g, comet_status status, const char *call) {
     if (status == COMET_OK)
         return DONE;
-    cudaError_t error = cudaPeekAtLastError();
-    const char *reason = status == COMET_ERROR_DEVICE && error != cudaSuccess ? cudaGetErrorString(error) : "";
-    snprintf(g->problem, sizeof g->problem, "%.*s: %s%s%s", name_length(call), call, comet_status_string(status),
-             *reason ? "; CUDA says: " : "", reason);
+    snprintf(g->problem, sizeof g->problem, "%.*s: %s", name_length(call), call, why(status));
     return status == COMET_ERROR_UNSUPPORTED ? LEFT_OUT : FAILED;
 }
 

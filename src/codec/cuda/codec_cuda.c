@@ -3,14 +3,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/fp_environment.h"
 #include "base/sized.h"
 #include "base/tensor_check.h"
 #include "codec/call.h"
+#include "codec/cuda/arguments.h"
 #include "codec/cuda/cuda_impl.h"
 #include "codec/cuda/runtime.h"
-
-enum { ALIGN_MEMORY = 256, ALIGN_TENSOR = 16, ALIGN_RESULT = 16 };
 
 static const cuda_codec_vtable *const device_codecs[CODEC_COUNT] = {
     [COMET_CODEC_RAW] = &comet_cuda_raw,   [COMET_CODEC_EB] = &comet_cuda_eb,
@@ -19,22 +19,7 @@ static const cuda_codec_vtable *const device_codecs[CODEC_COUNT] = {
     [COMET_CODEC_DCT] = &comet_cuda_dct,
 };
 
-/* NULL is aligned. */
-static int is_aligned(const void *pointer, size_t alignment) {
-    return (uintptr_t)pointer % alignment == 0;
-}
-
 /* ---- checks ---- */
-
-/* On the current device, as kernels need it. */
-static comet_status check_tensor(const comet_tensor *tensor, int32_t device) {
-    comet_status status = comet_tensor_check(tensor);
-    if (status != COMET_OK)
-        return status;
-    if (tensor->device.kind != COMET_CUDA || !comet_tensor_is_contiguous(tensor))
-        return COMET_ERROR_UNSUPPORTED;
-    return tensor->device.index == device && is_aligned(tensor->data, ALIGN_TENSOR) ? COMET_OK : COMET_ERROR_ARGUMENT;
-}
 
 /*
  * The CPU's checks, of what they can see: scale and shift of a grid are device memory. That these are finite, and that
@@ -55,22 +40,14 @@ static comet_status check_as_on_cpu(const comet_tensor *tensor, const comet_code
 }
 
 static comet_status check_params(const comet_tensor *tensor, const comet_codec_params *p) {
-    comet_status status = comet_call_choices(p);
-    if (status == COMET_OK && tensor->dtype == COMET_U8)
-        status = COMET_ERROR_UNSUPPORTED;
-    if (status == COMET_OK && !(is_aligned(p->device_bound, sizeof(float)) && is_aligned(p->device_stats, 8)))
-        status = COMET_ERROR_ARGUMENT;
-    if (status == COMET_OK)
-        status = check_as_on_cpu(tensor, p);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_call_choices(p));
+    if (tensor->dtype == COMET_U8)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "tensor->dtype is u8: on a device it must be fp32, fp16 or bf16");
+    COMET_TRY(comet_cuda_check_aligned(p->device_bound, sizeof(float), "params->device_bound"));
+    COMET_TRY(comet_cuda_check_aligned(p->device_stats, 8, "params->device_stats"));
+    COMET_TRY(check_as_on_cpu(tensor, p));
     const cuda_codec_vtable *codec = device_codecs[p->codec];
     return codec->check ? codec->check(tensor, p) : COMET_OK;
-}
-
-static int slot_is_valid(const comet_cuda_slot *slot) {
-    return slot && slot->base && is_aligned(slot->base, ALIGN_MEMORY) && is_aligned(slot->start, sizeof(uint64_t)) &&
-           is_aligned(slot->result, ALIGN_RESULT);
 }
 
 static size_t workspace_of(const comet_tensor *tensor, const comet_codec_params *p) {
@@ -81,74 +58,74 @@ static size_t workspace_of(const comet_tensor *tensor, const comet_codec_params 
 static comet_status check_workspace(const comet_tensor *tensor, const comet_codec_params *p,
                                     const comet_codec_exec *exec) {
     size_t needed = workspace_of(tensor, p);
-    if (needed == 0)
-        return COMET_OK;
-    if (!exec->workspace || !is_aligned(exec->workspace, ALIGN_MEMORY))
-        return COMET_ERROR_ARGUMENT;
-    return exec->workspace_bytes >= needed ? COMET_OK : COMET_ERROR_CAPACITY;
+    return needed ? comet_cuda_check_workspace(exec, needed) : COMET_OK;
 }
 
 /* Takes `given`, which is not NULL, into `epilogue`. */
 static comet_status take_epilogue(comet_cuda_epilogue *epilogue, const comet_cuda_epilogue *given,
                                   const comet_codec_params *p, const comet_tensor *tensor) {
     static const comet_cuda_epilogue defaults = COMET_CUDA_EPILOGUE_INIT;
-    if (!comet_sized_read(epilogue, sizeof *epilogue, given, &defaults))
-        return COMET_ERROR_ARGUMENT;
+    COMET_TRY(comet_sized_read(epilogue, sizeof *epilogue, given, &defaults, "epilogue"));
     if (p->codec != COMET_CODEC_EB && p->codec != COMET_CODEC_ZVC)
-        return COMET_ERROR_UNSUPPORTED;
-    int by_channel = epilogue->scale || epilogue->shift;
-    if ((by_channel && epilogue->channels != comet_tensor_channels(tensor)) || !is_aligned(epilogue->add, ALIGN_TENSOR))
-        return COMET_ERROR_ARGUMENT;
-    return by_channel && epilogue->channels > INT32_MAX ? COMET_ERROR_UNSUPPORTED : COMET_OK;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "epilogue is given, and params->codec is neither EB nor ZVC");
+    COMET_TRY(comet_cuda_check_aligned(epilogue->add, COMET_CUDA_ALIGN_VALUES, "epilogue->add"));
+    if (!epilogue->scale && !epilogue->shift)
+        return COMET_OK;
+    COMET_REQUIRE(epilogue->channels == comet_tensor_channels(tensor),
+                  "epilogue->channels is %lld: it must be the tensor's %lld", (long long)epilogue->channels,
+                  (long long)comet_tensor_channels(tensor));
+    if (epilogue->channels > INT32_MAX)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "epilogue->channels is more than 2^31 - 1");
+    return COMET_OK;
 }
 
 /* ---- queries ---- */
 
 comet_status comet_cuda_check(int32_t device) {
     int major = 0, minor = 0;
-    comet_status status = comet_cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    if (status == COMET_OK)
-        status = comet_cuda_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-    if (status != COMET_OK)
-        return status;
-    return 10 * major + minor >= COMET_CUDA_LEAST_ARCH ? COMET_OK : COMET_ERROR_UNSUPPORTED;
+    comet_begin();
+    COMET_TRY(comet_cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device)));
+    COMET_TRY(comet_cuda_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device)));
+    if (10 * major + minor < COMET_CUDA_LEAST_ARCH)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "device %d has compute capability %d.%d: this library needs %d.%d",
+                          (int)device, major, minor, COMET_CUDA_LEAST_ARCH / 10, COMET_CUDA_LEAST_ARCH % 10);
+    return COMET_OK;
 }
 
 static comet_status take_query(const comet_tensor *tensor, const comet_codec_params *params, const size_t *bytes,
                                comet_codec_params *p) {
     int32_t device;
-    comet_status status = comet_cuda_current(&device);
-    if (status != COMET_OK)
-        return status;
-    if (!bytes || !comet_call_params(p, params))
-        return COMET_ERROR_ARGUMENT;
-    status = comet_call_shape(tensor);
-    return status == COMET_OK ? check_params(tensor, p) : status;
+    COMET_TRY(comet_cuda_current(&device));
+    COMET_REQUIRE_POINTER(bytes);
+    COMET_TRY(comet_call_params(p, params));
+    COMET_TRY(comet_tensor_check_shape(tensor, "tensor"));
+    return check_params(tensor, p);
 }
 
 comet_status comet_cuda_max_bytes(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     comet_codec_params p;
-    comet_status status = take_query(tensor, params, bytes, &p);
-    if (status == COMET_OK)
-        *bytes = STREAM_HEADER_BYTES + device_codecs[p.codec]->body_max_bytes(tensor, &p);
-    return status;
+    comet_begin();
+    COMET_TRY(take_query(tensor, params, bytes, &p));
+    *bytes = STREAM_HEADER_BYTES + device_codecs[p.codec]->body_max_bytes(tensor, &p);
+    return COMET_OK;
 }
 
 comet_status comet_cuda_workspace(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     comet_codec_params p;
-    comet_status status = take_query(tensor, params, bytes, &p);
-    if (status == COMET_OK)
-        *bytes = workspace_of(tensor, &p);
-    return status;
+    comet_begin();
+    COMET_TRY(take_query(tensor, params, bytes, &p));
+    *bytes = workspace_of(tensor, &p);
+    return COMET_OK;
 }
 
 comet_status comet_cuda_workspace_init(void *workspace, size_t bytes, void *queue) {
     int32_t device;
-    comet_status status = comet_cuda_current(&device);
-    if (status != COMET_OK || bytes == 0)
-        return status;
-    if (!workspace || !is_aligned(workspace, ALIGN_MEMORY))
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_TRY(comet_cuda_current(&device));
+    if (bytes == 0)
+        return COMET_OK;
+    COMET_REQUIRE_POINTER(workspace);
+    COMET_TRY(comet_cuda_check_aligned(workspace, COMET_CUDA_ALIGN_MEMORY, "workspace"));
     size_t zeroed = bytes < CUDA_WORKSPACE_ZEROED ? bytes : CUDA_WORKSPACE_ZEROED;
     return comet_cuda_status(cudaMemsetAsync(workspace, 0, zeroed, (cudaStream_t)queue));
 }
@@ -174,20 +151,17 @@ static void make_header(const comet_tensor *tensor, const comet_codec_params *p,
 static comet_status compress(const comet_tensor *tensor, const comet_codec_params *params, const comet_codec_exec *exec,
                              const comet_cuda_slot *slot, comet_cuda_result *host) {
     int32_t device;
-    comet_status status = comet_cuda_current(&device);
-    if (status != COMET_OK)
-        return status;
     comet_codec_params p;
     comet_codec_exec e;
-    if (!comet_call_params(&p, params) || !comet_call_exec(&e, exec) || !slot_is_valid(slot) || !slot->result)
-        return COMET_ERROR_ARGUMENT;
-    status = check_tensor(tensor, device);
-    if (status == COMET_OK)
-        status = p.checksum ? COMET_ERROR_UNSUPPORTED : check_params(tensor, &p);
-    if (status == COMET_OK)
-        status = check_workspace(tensor, &p, &e);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_cuda_current(&device));
+    COMET_TRY(comet_call_params(&p, params));
+    COMET_TRY(comet_call_exec(&e, exec));
+    COMET_TRY(comet_cuda_check_slot(slot, 1));
+    COMET_TRY(comet_cuda_check_tensor(tensor, "tensor", device));
+    if (p.checksum)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "params->checksum is set: comet_codec_serialise makes one");
+    COMET_TRY(check_params(tensor, &p));
+    COMET_TRY(check_workspace(tensor, &p, &e));
     cuda_compress_job job = {
         .tensor = tensor, .params = &p, .slot = *slot, .workspace = e.workspace, .queue = (cudaStream_t)e.queue};
     make_header(tensor, &p, &job.fields, &job.header);
@@ -200,6 +174,7 @@ static comet_status compress(const comet_tensor *tensor, const comet_codec_param
 comet_status comet_cuda_compress(const comet_tensor *tensor, const comet_codec_params *params,
                                  const comet_codec_exec *exec, const comet_cuda_slot *slot, comet_cuda_result *host) {
     fenv_t callers; /* a codec may compute steps from the bound on the host */
+    comet_begin();
     comet_fp_enter(&callers);
     comet_status status = compress(tensor, params, exec, slot, host);
     comet_fp_leave(&callers);
@@ -207,38 +182,32 @@ comet_status comet_cuda_compress(const comet_tensor *tensor, const comet_codec_p
 }
 
 /* What of the parameters matters for decompressing, so that the rest may be anything. */
-static int take_decompress_params(comet_codec_params *p, const comet_codec_params *given) {
-    if (!comet_call_params(p, given))
-        return 0;
+static comet_status take_decompress_params(comet_codec_params *p, const comet_codec_params *given) {
+    COMET_TRY(comet_call_params(p, given));
     p->bound = 0.0;
     p->bound_kind = COMET_BOUND_ABSOLUTE;
     p->device_bound = NULL;
     p->device_stats = NULL;
-    return 1;
+    return COMET_OK;
 }
 
 static comet_status decompress(const comet_cuda_slot *slot, const comet_codec_params *params,
                                const comet_cuda_epilogue *epilogue, const comet_codec_exec *exec,
                                const comet_tensor *tensor, int32_t *device_status) {
     int32_t device;
-    comet_status status = comet_cuda_current(&device);
-    if (status != COMET_OK)
-        return status;
     comet_codec_params p;
     comet_codec_exec e;
-    if (!take_decompress_params(&p, params) || !comet_call_exec(&e, exec) || !slot_is_valid(slot) || !device_status ||
-        !is_aligned(device_status, sizeof *device_status))
-        return COMET_ERROR_ARGUMENT;
-    status = check_tensor(tensor, device);
-    if (status == COMET_OK)
-        status = check_params(tensor, &p);
     comet_cuda_epilogue taken;
-    if (status == COMET_OK && epilogue)
-        status = take_epilogue(&taken, epilogue, &p, tensor);
-    if (status == COMET_OK)
-        status = check_workspace(tensor, &p, &e);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_cuda_current(&device));
+    COMET_TRY(take_decompress_params(&p, params));
+    COMET_TRY(comet_call_exec(&e, exec));
+    COMET_TRY(comet_cuda_check_slot(slot, 0));
+    COMET_TRY(comet_cuda_check_status_word(device_status));
+    COMET_TRY(comet_cuda_check_tensor(tensor, "tensor", device));
+    COMET_TRY(check_params(tensor, &p));
+    if (epilogue)
+        COMET_TRY(take_epilogue(&taken, epilogue, &p, tensor));
+    COMET_TRY(check_workspace(tensor, &p, &e));
     cuda_decompress_job job = {.tensor = tensor,
                                .params = &p,
                                .epilogue = epilogue ? &taken : NULL,
@@ -248,7 +217,8 @@ static comet_status decompress(const comet_cuda_slot *slot, const comet_codec_pa
                                .status = device_status};
     make_header(tensor, &p, &job.fields, &job.header);
     if (!epilogue && p.codec != COMET_CODEC_MASK && job.fields.dtype != tensor->dtype)
-        return COMET_ERROR_MISMATCH; /* a grid's values are fp32 */
+        return comet_fail(COMET_ERROR_MISMATCH,
+                          "tensor->dtype must be fp32, as the values of a stream with a grid are");
     return comet_cuda_status(device_codecs[p.codec]->decompress(&job));
 }
 
@@ -256,6 +226,7 @@ comet_status comet_cuda_decompress(const comet_cuda_slot *slot, const comet_code
                                    const comet_cuda_epilogue *epilogue, const comet_codec_exec *exec,
                                    const comet_tensor *tensor, int32_t *status) {
     fenv_t callers;
+    comet_begin();
     comet_fp_enter(&callers);
     comet_status result = decompress(slot, params, epilogue, exec, tensor, status);
     comet_fp_leave(&callers);

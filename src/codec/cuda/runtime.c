@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "codec/cuda/runtime.h"
 
+#include "base/fail.h"
+
 /* A driver that is not there at all is reported as one that is too old, but has version 0. */
 static comet_status driver_status(void) {
     int version = 0;
@@ -37,7 +39,7 @@ comet_status comet_cuda_status(cudaError_t error) {
         return COMET_OK;
     comet_status status = status_of(error);
     (void)cudaGetLastError();
-    return status;
+    return comet_fail(status, "CUDA says: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 comet_status comet_cuda_current(int32_t *device) {

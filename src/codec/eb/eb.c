@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/fail.h"
 #include "base/tensor_check.h"
 #include "codec/eb/eb_grid.h"
 #include "codec/eb/tile_table.h"
@@ -17,19 +18,25 @@ static int all_finite(const float *values, int64_t count) {
 
 static comet_status check_grid(const comet_tensor *tensor, const comet_codec_params *p) {
     const comet_codec_grid *g = p->grid;
-    if (p->rounding == COMET_ROUND_STOCHASTIC || p->keep_mask || !g->threshold ||
-        g->channels != comet_tensor_channels(tensor))
-        return COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(p->rounding != COMET_ROUND_STOCHASTIC, "params->rounding is stochastic, which a grid does not allow");
+    COMET_REQUIRE(!p->keep_mask, "params->keep_mask is set, which a grid does not allow");
+    COMET_REQUIRE(g->threshold, "params->grid->threshold is NULL");
+    COMET_REQUIRE(g->channels == comet_tensor_channels(tensor),
+                  "params->grid->channels is %lld: it must be the tensor's %lld", (long long)g->channels,
+                  (long long)comet_tensor_channels(tensor));
     if (g->channels > INT32_MAX)
-        return COMET_ERROR_UNSUPPORTED;
-    return all_finite(g->scale, g->channels) && all_finite(g->shift, g->channels) ? COMET_OK : COMET_ERROR_ARGUMENT;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "params->grid->channels is more than 2^31 - 1");
+    COMET_REQUIRE(all_finite(g->scale, g->channels), "params->grid->scale has a value that is not finite");
+    COMET_REQUIRE(all_finite(g->shift, g->channels), "params->grid->shift has a value that is not finite");
+    return COMET_OK;
 }
 
 static comet_status check(const comet_tensor *tensor, const comet_codec_params *p) {
-    if (!isfinite(p->bound) || p->bound < 0.0)
-        return COMET_ERROR_ARGUMENT;
-    if (p->keep_mask && p->rounding == COMET_ROUND_STOCHASTIC)
-        return COMET_ERROR_ARGUMENT; /* near 0 it cannot be unbiased and keep the mask */
+    COMET_REQUIRE(isfinite(p->bound) && p->bound >= 0.0, "params->bound is %g: it must be finite and not negative",
+                  p->bound);
+    /* near 0 it cannot be unbiased and keep the mask */
+    COMET_REQUIRE(!p->keep_mask || p->rounding != COMET_ROUND_STOCHASTIC,
+                  "params->keep_mask is set, which stochastic rounding does not allow");
     return p->grid ? check_grid(tensor, p) : COMET_OK;
 }
 

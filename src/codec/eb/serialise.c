@@ -2,6 +2,7 @@
 /* The serialised form of a stream: what belongs together moved together, in order and without gaps. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "codec/call.h"
 #include "codec/eb/eb.h"
 #include "codec/eb/geometry.h"
@@ -53,32 +54,34 @@ static comet_status copy_body(const stream_header *h, const uint8_t *body, uint8
 
 /* Everything that can be told of a stream without decoding it. */
 static comet_status check(const uint8_t *stream, size_t bytes, stream_header *h) {
-    comet_status status = comet_stream_header_read(stream, bytes, 1, h);
-    if (status == COMET_OK)
-        status = comet_call_stream(h);
-    const codec_vtable *codec = status == COMET_OK ? comet_codecs[h->codec] : NULL;
+    COMET_TRY(comet_stream_header_read(stream, bytes, 1, h));
+    COMET_TRY(comet_call_stream(h));
+    const codec_vtable *codec = comet_codecs[h->codec];
     comet_codec_info info = {0};
-    return codec && codec->inspect ? codec->inspect(h, stream + STREAM_HEADER_BYTES, (size_t)h->body_bytes, &info)
-                                   : status;
+    return codec->inspect ? codec->inspect(h, stream + STREAM_HEADER_BYTES, (size_t)h->body_bytes, &info) : COMET_OK;
+}
+
+static comet_status too_small(size_t capacity) {
+    return comet_fail(COMET_ERROR_CAPACITY, "capacity is %zu: the stream is longer", capacity);
 }
 
 comet_status comet_codec_serialise(const void *stream, size_t bytes, int32_t checksum, void *out, size_t capacity,
                                    size_t *out_bytes) {
-    if (!stream || !out || !out_bytes)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(stream);
+    COMET_REQUIRE_POINTER(out);
+    COMET_REQUIRE_POINTER(out_bytes);
     stream_header h;
-    comet_status status = check(stream, bytes, &h);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(check(stream, bytes, &h));
     if (capacity < STREAM_HEADER_BYTES)
-        return COMET_ERROR_CAPACITY;
+        return too_small(capacity);
     const codec_vtable *codec = comet_codecs[h.codec];
     size_t used;
-    status = (codec->serialise ? codec->serialise : copy_body)(&h, (const uint8_t *)stream + STREAM_HEADER_BYTES,
-                                                               (uint8_t *)out + STREAM_HEADER_BYTES,
-                                                               capacity - STREAM_HEADER_BYTES, &used);
+    comet_status status = (codec->serialise ? codec->serialise : copy_body)(
+        &h, (const uint8_t *)stream + STREAM_HEADER_BYTES, (uint8_t *)out + STREAM_HEADER_BYTES,
+        capacity - STREAM_HEADER_BYTES, &used);
     if (status != COMET_OK)
-        return status;
+        return status == COMET_ERROR_CAPACITY ? too_small(capacity) : status;
     h.flags = (uint16_t)((h.flags & ~STREAM_CHECKSUM) | (checksum ? STREAM_CHECKSUM : 0));
     h.body_bytes = used;
     comet_stream_header_write(&h, out);

@@ -8,6 +8,7 @@
  */
 #include <stdatomic.h>
 
+#include "base/fail.h"
 #include "codec/simple/dct_block.h"
 #include "codec/simple/dct_codes.h"
 
@@ -50,7 +51,9 @@ typedef struct dct_strip {
 
 static comet_status dct_check(const comet_tensor *tensor, const comet_codec_params *params) {
     (void)tensor;
-    return params->dct_table == 0 || params->dct_table == 1 ? COMET_OK : COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(params->dct_table == 0 || params->dct_table == 1, "params->dct_table is %d: it must be 0 or 1",
+                  (int)params->dct_table);
+    return COMET_OK;
 }
 
 static dct_shape shape_of(const comet_tensor *tensor) {

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
+#include "base/fail.h"
 #include "base/philox.h"
 #include "codec/simple/runs.h"
 
@@ -49,9 +50,12 @@ static int values_are_valid(uint64_t values) {
 
 static comet_status group_check(const comet_tensor *tensor, const comet_codec_params *params) {
     (void)tensor;
-    int valid = bits_are_valid(params->group_bits) && params->group_values > 0 &&
-                values_are_valid((uint64_t)params->group_values);
-    return valid ? COMET_OK : COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(bits_are_valid(params->group_bits), "params->group_bits is %d: it must be 2, 4 or 8",
+                  (int)params->group_bits);
+    COMET_REQUIRE(params->group_values > 0 && values_are_valid((uint64_t)params->group_values),
+                  "params->group_values is %d: it must be a multiple of %d from %d to %d", (int)params->group_values,
+                  MIN_VALUES, MIN_VALUES, MAX_VALUES);
+    return COMET_OK;
 }
 
 static group_shape shape_of(int64_t count, int64_t values, unsigned bits) {

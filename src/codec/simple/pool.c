@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool: k x k averages of each map; decoded by repeating them (docs/codecs.md, section 3). */
+#include "base/fail.h"
 #include "codec/simple/maps.h"
 #include "codec/simple/runs.h"
 
@@ -35,9 +36,12 @@ typedef struct pool_part {
 } pool_part;
 
 static comet_status pool_check(const comet_tensor *tensor, const comet_codec_params *params) {
-    if (params->pool_block < 1 || params->pool_block > MAX_BLOCK)
-        return COMET_ERROR_ARGUMENT;
-    return comet_maps_exist(tensor->layout, tensor->ndim) ? COMET_OK : COMET_ERROR_UNSUPPORTED;
+    COMET_REQUIRE(params->pool_block >= 1 && params->pool_block <= MAX_BLOCK,
+                  "params->pool_block is %d: it must be 1 to %d", (int)params->pool_block, MAX_BLOCK);
+    if (!comet_maps_exist(tensor->layout, tensor->ndim))
+        return comet_fail(COMET_ERROR_UNSUPPORTED,
+                          "tensor has no maps to pool: its layout must be NCHW or NHWC, with enough dimensions");
+    return COMET_OK;
 }
 
 static pool_shape shape_of(const comet_tensor *tensor, int64_t block) {

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/sized.h"
 #include "store/device/arena_impl.h"
 
@@ -69,8 +70,7 @@ static void drop(comet_arena *a, uint32_t position) {
 
 comet_status comet_arena_wait_for_turn(comet_arena *a) {
     while (a->open) {
-        if (pthread_equal(a->opener, pthread_self()))
-            return COMET_ERROR_ARGUMENT;
+        COMET_REQUIRE(!pthread_equal(a->opener, pthread_self()), "this thread has an entry open: close it first");
         pthread_cond_wait(&a->closed, &a->lock);
     }
     return COMET_OK;
@@ -83,7 +83,7 @@ static comet_status open_locked(comet_arena *a, arena_wish *wish) {
     if (status != COMET_OK)
         return status;
     if (a->graphs && !wish->capturing)
-        return COMET_ERROR_UNSUPPORTED;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "the arena belongs to its graphs, and its queue is not captured");
     if (wish->likely > a->range.bytes)
         return comet_arena_refuse(a, wish, COMET_ERROR_CAPACITY);
     status = comet_arena_make_room(a, wish);
@@ -94,8 +94,12 @@ static comet_status open_locked(comet_arena *a, arena_wish *wish) {
 
 comet_status comet_arena_open(comet_arena *arena, size_t worst_bytes, size_t expected_bytes, comet_arena_entry *entry,
                               comet_cuda_slot *slot) {
-    if (!arena || !entry || !slot || worst_bytes == 0 || worst_bytes > SIZE_MAX / 4)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
+    COMET_REQUIRE_POINTER(entry);
+    COMET_REQUIRE_POINTER(slot);
+    COMET_REQUIRE(worst_bytes > 0 && worst_bytes <= SIZE_MAX / 4, "worst_bytes is %zu: it must be 1 to 2^62",
+                  worst_bytes);
     int certain = expected_bytes == 0 || expected_bytes >= worst_bytes;
     arena_wish wish = {.worst = arena_round_up(worst_bytes, ARENA_ALIGNMENT)};
     wish.likely = certain ? wish.worst : arena_round_up(expected_bytes, ARENA_ALIGNMENT);
@@ -108,13 +112,12 @@ comet_status comet_arena_open(comet_arena *arena, size_t worst_bytes, size_t exp
                                   arena_record_of(arena, p)};
     }
     pthread_mutex_unlock(&arena->lock);
-    return status;
+    return comet_end(status);
 }
 
 static comet_status close_locked(comet_arena *a, comet_arena_entry entry) {
     uint32_t position = position_of(a, entry);
-    if (!position || a->items[position].state != ENTRY_OPEN)
-        return COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(position && a->items[position].state == ENTRY_OPEN, "entry is none that is open");
     a->items[position].state = ENTRY_LIVE;
     end_opening(a);
     if (a->items[position].captured)
@@ -130,8 +133,8 @@ static comet_status close_locked(comet_arena *a, comet_arena_entry entry) {
 }
 
 comet_status comet_arena_close(comet_arena *arena, comet_arena_entry entry) {
-    if (!arena)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
     pthread_mutex_lock(&arena->lock);
     comet_status status = close_locked(arena, entry);
     pthread_mutex_unlock(&arena->lock);
@@ -148,27 +151,39 @@ static comet_status poll_locked(comet_arena *a) {
     return status == COMET_OK ? comet_arena_ask(a) : status;
 }
 
+/* What the stream's own status has to say. */
+static comet_status stored_status(const arena_item *item) {
+    if (item->status == COMET_ERROR_CAPACITY)
+        return comet_fail(item->status, "entry's stream did not fit when it was saved");
+    return item->status;
+}
+
+static comet_status check_live(const comet_arena *a, uint32_t position) {
+    COMET_REQUIRE(position && a->items[position].state == ENTRY_LIVE, "entry is none of this arena, open or released");
+    return COMET_OK;
+}
+
 /* What may not have fit is looked up; the others cost no call of CUDA. */
 static comet_status slot_locked(comet_arena *a, comet_arena_entry entry, comet_cuda_slot *slot) {
     uint32_t position = position_of(a, entry);
     const arena_item *item = &a->items[position];
-    if (!position || item->state != ENTRY_LIVE)
-        return COMET_ERROR_ARGUMENT;
+    COMET_TRY(check_live(a, position));
     if (item->likely < item->worst && item->knowledge == UNKNOWN && !item->captured) {
         comet_status status = poll_locked(a);
         if (status != COMET_OK)
             return status;
     }
     if (item->knowledge != UNKNOWN && item->status != COMET_OK)
-        return item->status;
+        return stored_status(item);
     comet_cuda_result *record = arena_record_of(a, position);
     *slot = (comet_cuda_slot){a->range.base, a->mapped, &record->start, record};
     return COMET_OK;
 }
 
 comet_status comet_arena_slot(comet_arena *arena, comet_arena_entry entry, comet_cuda_slot *slot) {
-    if (!arena || !slot)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
+    COMET_REQUIRE_POINTER(slot);
     pthread_mutex_lock(&arena->lock);
     comet_status status = slot_locked(arena, entry, slot);
     pthread_mutex_unlock(&arena->lock);
@@ -176,21 +191,22 @@ comet_status comet_arena_slot(comet_arena *arena, comet_arena_entry entry, comet
 }
 
 comet_status comet_arena_release(comet_arena *arena, comet_arena_entry entry) {
-    if (!arena)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
     pthread_mutex_lock(&arena->lock);
     uint32_t position = position_of(arena, entry);
     if (position)
         drop(arena, position);
     pthread_mutex_unlock(&arena->lock);
-    return position ? COMET_OK : COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(position, "entry is none of this arena, or released");
+    return COMET_OK;
 }
 
 /* ---- public: knowing ---- */
 
 comet_status comet_arena_poll(comet_arena *arena) {
-    if (!arena)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
     pthread_mutex_lock(&arena->lock);
     comet_status status = poll_locked(arena);
     pthread_mutex_unlock(&arena->lock);
@@ -202,7 +218,7 @@ static comet_status wait_for(comet_arena *a, const arena_item *item) {
     int is_capturing = 0, any = 1;
     comet_status status = comet_arena_capturing(a, &is_capturing);
     if (status == COMET_OK && is_capturing)
-        return COMET_ERROR_UNSUPPORTED;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "the arena's queue is being captured: it cannot be waited for");
     while (status == COMET_OK && item->knowledge == UNKNOWN && any)
         status = comet_arena_wait_for_one(a, &any);
     return status;
@@ -213,10 +229,9 @@ static comet_status result_locked(comet_arena *a, comet_arena_entry entry, int w
     uint32_t position = position_of(a, entry);
     const arena_item *item = &a->items[position];
     *known = 0;
-    if (!position || item->state != ENTRY_LIVE)
-        return COMET_ERROR_ARGUMENT;
+    COMET_TRY(check_live(a, position));
     if (item->captured)
-        return COMET_ERROR_UNSUPPORTED;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "entry is of a graph: its result stays on the device");
     comet_status status = item->knowledge == UNKNOWN ? poll_locked(a) : COMET_OK;
     if (status == COMET_OK && item->knowledge == UNKNOWN && wait)
         status = wait_for(a, item);
@@ -225,13 +240,14 @@ static comet_status result_locked(comet_arena *a, comet_arena_entry entry, int w
     *known = 1;
     if (result)
         memcpy(result, a->arrived + (size_t)position * ARENA_RECORD_BYTES, sizeof *result);
-    return item->status;
+    return stored_status(item);
 }
 
 comet_status comet_arena_result(comet_arena *arena, comet_arena_entry entry, int32_t *known,
                                 comet_cuda_result *result) {
-    if (!arena || !known)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
+    COMET_REQUIRE_POINTER(known);
     pthread_mutex_lock(&arena->lock);
     comet_status status = result_locked(arena, entry, 0, known, result);
     pthread_mutex_unlock(&arena->lock);
@@ -240,8 +256,8 @@ comet_status comet_arena_result(comet_arena *arena, comet_arena_entry entry, int
 
 comet_status comet_arena_await(comet_arena *arena, comet_arena_entry entry, comet_cuda_result *result) {
     int32_t known;
-    if (!arena)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
     pthread_mutex_lock(&arena->lock);
     comet_status status = result_locked(arena, entry, 1, &known, result);
     pthread_mutex_unlock(&arena->lock);
@@ -270,8 +286,9 @@ static void fill_stats(const comet_arena *a, comet_arena_stats *s) {
 }
 
 comet_status comet_arena_get_stats(comet_arena *arena, comet_arena_stats *stats) {
-    if (!arena || !stats || !comet_sized_is_valid(stats))
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
+    COMET_TRY(comet_sized_check(stats, "stats"));
     pthread_mutex_lock(&arena->lock);
     comet_arena_stats s = arena->stats;
     fill_stats(arena, &s);

@@ -2,6 +2,7 @@
 /* The arena itself: made, given back, trimmed. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "store/device/arena_impl.h"
@@ -65,12 +66,16 @@ static comet_status take_records(comet_arena *a) {
     return status == COMET_OK ? d->queue_wait(d, a->queue) : status;
 }
 
+static comet_status captured(void) {
+    return comet_fail(COMET_ERROR_UNSUPPORTED, "the arena's queue is being captured");
+}
+
 static comet_status build(comet_arena *a, const comet_arena_options *o) {
     const arena_driver *d = a->driver;
     int is_capturing = 0;
     comet_status status = comet_arena_capturing(a, &is_capturing);
     if (status == COMET_OK && is_capturing)
-        status = COMET_ERROR_UNSUPPORTED;
+        status = captured();
     if (status == COMET_OK)
         status = take_records(a);
     for (int i = 0; status == COMET_OK && i < ARENA_READBACKS; i++)
@@ -85,14 +90,26 @@ static comet_status build(comet_arena *a, const comet_arena_options *o) {
     return comet_arena_map_up_to(a, o->initial_bytes < a->range.bytes ? o->initial_bytes : a->range.bytes);
 }
 
+static comet_status check_options(const comet_arena_options *o) {
+    COMET_REQUIRE(o->limit_bytes >= ARENA_ALIGNMENT && o->limit_bytes <= SIZE_MAX / 4,
+                  "options->limit_bytes is %zu: it must be %d to 2^62", o->limit_bytes, ARENA_ALIGNMENT);
+    COMET_REQUIRE(o->initial_bytes <= o->limit_bytes, "options->initial_bytes is %zu: it must be at most limit_bytes",
+                  o->initial_bytes);
+    COMET_REQUIRE(o->max_entries > 0 && o->max_entries <= ARENA_MOST_ENTRIES,
+                  "options->max_entries is %u: it must be 1 to %u", (unsigned)o->max_entries,
+                  (unsigned)ARENA_MOST_ENTRIES);
+    COMET_REQUIRE(o->device >= 0, "options->device is %d: it must not be negative", (int)o->device);
+    return COMET_OK;
+}
+
 comet_status comet_arena_create_with(const arena_driver *driver, const comet_arena_options *options,
                                      comet_arena **arena) {
     static const comet_arena_options defaults = COMET_ARENA_OPTIONS_INIT;
     comet_arena_options o;
-    if (!arena || !options || !comet_sized_read(&o, sizeof o, options, &defaults) || o.limit_bytes < ARENA_ALIGNMENT ||
-        o.limit_bytes > SIZE_MAX / 4 || o.initial_bytes > o.limit_bytes || o.max_entries == 0 ||
-        o.max_entries > ARENA_MOST_ENTRIES || o.device < 0)
-        return COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE_POINTER(arena);
+    COMET_REQUIRE_POINTER(options);
+    COMET_TRY(comet_sized_read(&o, sizeof o, options, &defaults, "options"));
+    COMET_TRY(check_options(&o));
     comet_arena *a = comet_memory_take(o.allocator, arena_bytes(o.max_entries));
     if (!a)
         return COMET_ERROR_MEMORY;
@@ -117,16 +134,20 @@ comet_status comet_arena_create_with(const arena_driver *driver, const comet_are
 
 comet_status comet_arena_new(const comet_arena_options *options, comet_arena **arena) {
     const arena_driver *driver = comet_arena_driver_cuda();
-    return driver ? comet_arena_create_with(driver, options, arena) : COMET_ERROR_NO_DEVICE;
+    comet_begin();
+    if (!driver)
+        return comet_fail(COMET_ERROR_NO_DEVICE, "this library was built without CUDA");
+    return comet_end(comet_arena_create_with(driver, options, arena));
 }
 
 comet_status comet_arena_free(comet_arena *arena) {
+    comet_begin();
     if (!arena)
         return COMET_OK;
     int is_capturing = 0;
     comet_status status = comet_arena_capturing(arena, &is_capturing);
     if (status == COMET_OK && is_capturing)
-        return COMET_ERROR_UNSUPPORTED;
+        return captured();
     status = both(status, arena->driver->queue_wait(arena->driver, arena->queue));
     return both(status, tear_down(arena));
 }
@@ -150,8 +171,10 @@ static comet_status trim_locked(comet_arena *a) {
     comet_status status = comet_arena_wait_for_turn(a); /* an open slot was told what is mapped */
     if (status == COMET_OK)
         status = comet_arena_capturing(a, &is_capturing);
-    if (status == COMET_OK && (is_capturing || a->graphs))
-        status = COMET_ERROR_UNSUPPORTED;
+    if (status == COMET_OK && is_capturing)
+        status = captured();
+    if (status == COMET_OK && a->graphs)
+        status = comet_fail(COMET_ERROR_UNSUPPORTED, "the arena belongs to its graphs");
     if (status == COMET_OK)
         status = settle(a);
     if (a->range.granularity == 0)
@@ -163,8 +186,8 @@ static comet_status trim_locked(comet_arena *a) {
 }
 
 comet_status comet_arena_trim(comet_arena *arena) {
-    if (!arena)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
     pthread_mutex_lock(&arena->lock);
     comet_status status = trim_locked(arena);
     pthread_mutex_unlock(&arena->lock);
@@ -172,8 +195,8 @@ comet_status comet_arena_trim(comet_arena *arena) {
 }
 
 comet_status comet_arena_forget_graphs(comet_arena *arena) {
-    if (!arena)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(arena);
     pthread_mutex_lock(&arena->lock);
     int held = 0;
     for (uint32_t p = 1; p <= arena->top; p++)
@@ -181,5 +204,6 @@ comet_status comet_arena_forget_graphs(comet_arena *arena) {
     if (!held)
         arena->graphs = 0;
     pthread_mutex_unlock(&arena->lock);
-    return held ? COMET_ERROR_ARGUMENT : COMET_OK;
+    COMET_REQUIRE(!held, "entries of the arena's graphs are not released");
+    return COMET_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a stream goes: behind the others, or into a hole; in memory that is mapped as it is needed. */
+#include "base/fail.h"
 #include "store/device/arena_impl.h"
 
 /* ---- mapping ---- */
@@ -79,7 +80,10 @@ comet_status comet_arena_refuse(comet_arena *a, const arena_wish *wish, comet_st
     size_t room = status == COMET_ERROR_MEMORY ? a->mapped : a->range.bytes, end = end_on_top(a, wish);
     a->stats.missing_bytes = a->top < a->most_entries && end > room ? end - room : 0;
     a->stats.refused++;
-    return status;
+    if (a->top >= a->most_entries)
+        return comet_fail(status, "all of the arena's max_entries, %u, are taken", (unsigned)a->most_entries);
+    return comet_fail(status, "%zu bytes are missing in %s", a->stats.missing_bytes,
+                      status == COMET_ERROR_MEMORY ? "the device's memory" : "the arena's limit_bytes");
 }
 
 comet_status comet_arena_make_room(comet_arena *a, arena_wish *wish) {

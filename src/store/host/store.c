@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "base/memory.h"
 #include "base/sized.h"
 
@@ -45,10 +46,12 @@ static comet_status start(comet_store *s, const store_io *io, const comet_store_
 comet_status comet_store_new_with(const store_io *io, const comet_store_options *options, comet_store **store) {
     static const comet_store_options defaults = COMET_STORE_OPTIONS_INIT;
     comet_store_options o;
-    if (!store || !comet_sized_read(&o, sizeof o, options, &defaults))
-        return COMET_ERROR_ARGUMENT;
-    if (o.limit_bytes ? o.scratch_bytes >= o.limit_bytes : o.scratch_bytes > 0)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
+    COMET_TRY(comet_sized_read(&o, sizeof o, options, &defaults, "options"));
+    COMET_REQUIRE(o.scratch_bytes == 0 || o.scratch_bytes < o.limit_bytes,
+                  "options->scratch_bytes is %zu: it must be less than limit_bytes, %zu", o.scratch_bytes,
+                  o.limit_bytes);
     comet_store *s = allocate(o.allocator);
     if (!s)
         return COMET_ERROR_MEMORY;
@@ -92,23 +95,23 @@ void comet_store_free(comet_store *store) {
 }
 
 comet_status comet_store_share(comet_store *store, comet_store_handle handle) {
-    if (!store)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
     pthread_mutex_lock(&store->lock);
     store_entry *entry = comet_store_find_locked(store, handle);
     if (entry)
         entry->holders++;
     pthread_mutex_unlock(&store->lock);
-    return entry ? COMET_OK : COMET_ERROR_ARGUMENT;
+    return entry ? COMET_OK : comet_store_unknown();
 }
 
 comet_status comet_store_release(comet_store *store, comet_store_handle handle) {
-    if (!store)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
     pthread_mutex_lock(&store->lock);
     store_entry *entry = comet_store_find_locked(store, handle);
     if (entry && --entry->holders == 0)
         leave_locked(store, entry);
     pthread_mutex_unlock(&store->lock);
-    return entry ? COMET_OK : COMET_ERROR_ARGUMENT;
+    return entry ? COMET_OK : comet_store_unknown();
 }

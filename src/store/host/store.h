@@ -49,6 +49,7 @@ typedef struct store_entry {
     size_t raw;
     comet_store_bytes bytes; /* as counted: all zero until it rests somewhere */
     size_t need;             /* scratch that loading it takes; 0: none */
+    size_t load_workspace;   /* of that, what decompressing takes */
     void *memory;            /* bytes.resident of it; NULL: none */
     int taken;               /* the memory is the caller's, to go through `release` */
     int viewed;              /* so the memory stays */
@@ -132,6 +133,9 @@ typedef struct store_flight {
  */
 comet_status comet_store_depart_locked(comet_store *s, size_t least, size_t most, store_flight *flight);
 
+/* COMET_ERROR_CAPACITY, for want of stats.missing_bytes. */
+comet_status comet_store_over_limit(const comet_store *s);
+
 /* So much of the reservation is in use now; 0 again when it is not. */
 void comet_store_scratch_locked(comet_store *s, store_flight *flight, size_t bytes);
 
@@ -194,6 +198,9 @@ void comet_store_entry_free_locked(comet_store *s, store_entry *entry);
 
 /* Frees the memory of an entry that is in the file too; nobody uses it. */
 void comet_store_drop_memory_locked(comet_store *s, store_entry *entry);
+
+/* COMET_ERROR_ARGUMENT: the handle is none. */
+comet_status comet_store_unknown(void);
 
 void comet_store_fill_info(const store_entry *entry, comet_store_info *info);
 

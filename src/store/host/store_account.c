@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/sized.h"
 #include "store/host/store.h"
 
@@ -110,8 +111,9 @@ void comet_store_form_name(const store_entry *entry, char name[32]) {
 /* ---- the public side ---- */
 
 comet_status comet_store_get_stats(comet_store *store, comet_store_stats *stats) {
-    if (!store || !stats || !comet_sized_is_valid(stats))
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
+    COMET_TRY(comet_sized_check(stats, "stats"));
     pthread_mutex_lock(&store->lock);
     comet_store_stats now = store->stats;
     now.limit_bytes = store->limit == SIZE_MAX ? 0 : store->limit;
@@ -133,24 +135,26 @@ size_t comet_store_accounts(comet_store *store) {
 }
 
 comet_status comet_store_get_account(comet_store *store, size_t index, comet_store_account *account) {
-    if (!store || !account || !comet_sized_is_valid(account))
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
+    COMET_TRY(comet_sized_check(account, "account"));
     comet_store_account now;
     pthread_mutex_lock(&store->lock);
-    comet_status status = index < store->account_count ? COMET_OK : COMET_ERROR_ARGUMENT;
-    if (status == COMET_OK) {
+    size_t count = store->account_count;
+    if (index < count) {
         comet_store_account_sync_locked(store, store->accounts[index]);
         now = store->accounts[index]->figures;
     }
     pthread_mutex_unlock(&store->lock);
-    if (status == COMET_OK)
-        comet_sized_write(account, &now, sizeof now);
-    return status;
+    COMET_REQUIRE(index < count, "index is %zu: there are %zu accounts", index, count);
+    comet_sized_write(account, &now, sizeof now);
+    return COMET_OK;
 }
 
 comet_status comet_store_get_info(comet_store *store, comet_store_handle handle, comet_store_info *info) {
-    if (!store || !info || !comet_sized_is_valid(info))
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
+    COMET_TRY(comet_sized_check(info, "info"));
     comet_store_info now;
     pthread_mutex_lock(&store->lock);
     store_entry *entry = comet_store_find_locked(store, handle);
@@ -158,7 +162,7 @@ comet_status comet_store_get_info(comet_store *store, comet_store_handle handle,
         comet_store_fill_info(entry, &now);
     pthread_mutex_unlock(&store->lock);
     if (!entry)
-        return COMET_ERROR_ARGUMENT;
+        return comet_store_unknown();
     comet_sized_write(info, &now, sizeof now);
     return COMET_OK;
 }

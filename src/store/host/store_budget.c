@@ -3,6 +3,7 @@
  * The limit. A call takes a reservation once, for everything, and does not wait while it has one; so whoever waits here
  * waits only for calls that end by themselves.
  */
+#include "base/fail.h"
 #include "store/host/store.h"
 
 /* What was read ahead last is needed last. */
@@ -15,6 +16,11 @@ static store_entry *spare_locked(const comet_store *s) {
             best = e;
     }
     return best;
+}
+
+comet_status comet_store_over_limit(const comet_store *s) {
+    return comet_fail(COMET_ERROR_CAPACITY, "the store's limit_bytes is %zu: %llu more were needed", s->limit,
+                      (unsigned long long)s->stats.missing_bytes);
 }
 
 comet_status comet_store_depart_locked(comet_store *s, size_t least, size_t most, store_flight *flight) {
@@ -31,7 +37,7 @@ comet_status comet_store_depart_locked(comet_store *s, size_t least, size_t most
     size_t room = s->limit - s->held;
     if (room < least) {
         s->stats.missing_bytes = most - room;
-        return COMET_ERROR_CAPACITY;
+        return comet_store_over_limit(s);
     }
     flight->reserved = room < most ? room : most;
     s->held += flight->reserved;

@@ -2,6 +2,7 @@
 /* Entries: made, found by handle or as an alias, pinned by calls that use them, freed. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "store/host/store.h"
 
 /* ---- slots ---- */
@@ -222,6 +223,10 @@ void comet_store_entry_free_locked(comet_store *s, store_entry *entry) {
     comet_store_give_locked(s, entry->grid_values, entry->grid_bytes);
     comet_store_give_locked(s, entry, sizeof *entry);
     pthread_cond_broadcast(&s->changed); /* an alias may be waiting for a save that failed */
+}
+
+comet_status comet_store_unknown(void) {
+    return comet_fail(COMET_ERROR_ARGUMENT, "handle is none of this store, or was released");
 }
 
 void comet_store_fill_info(const store_entry *entry, comet_store_info *info) {

@@ -3,21 +3,14 @@
 #include <string.h>
 
 #include "base/access.h"
+#include "base/fail.h"
 #include "base/tensor_check.h"
-#include "codec/call.h"
 #include "store/host/store.h"
-
-static size_t workspace_of(const comet_store *s, const store_entry *entry) {
-    const codec_vtable *codec = comet_codecs[entry->codec.codec];
-    return codec->decompress_workspace
-               ? codec->decompress_workspace(&entry->view, entry->codec.grid, comet_threads_count(s->threads))
-               : 0;
-}
 
 size_t comet_store_need(const comet_store *s, const store_entry *entry, int spilled, size_t stored) {
     if (entry->form != COMET_FORM_CODEC)
         return 0;
-    return comet_store_round(s, workspace_of(s, entry)) + (spilled ? comet_store_round(s, stored) : 0);
+    return comet_store_round(s, entry->load_workspace) + (spilled ? comet_store_round(s, stored) : 0);
 }
 
 /* ---- as it was ---- */
@@ -27,10 +20,15 @@ static int same_shape(const comet_tensor *a, const comet_tensor *b) {
            memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
+static comet_status check_shape(const store_entry *entry, const comet_tensor *tensor) {
+    if (!same_shape(&entry->view, tensor))
+        return comet_fail(COMET_ERROR_MISMATCH, "tensor must have the shape, layout and dtype that were saved");
+    return COMET_OK;
+}
+
 static comet_status load_kept(const comet_store *s, const store_entry *entry, const store_source *source,
                               const comet_tensor *tensor) {
-    if (!same_shape(&entry->view, tensor))
-        return COMET_ERROR_MISMATCH;
+    COMET_TRY(check_shape(entry, tensor));
     if (source->stored == 0)
         return COMET_OK;
     if (!source->memory)
@@ -112,7 +110,7 @@ static comet_status begin_locked(comet_store *s, store_entry *entry, load_job *j
         return status;
     job->source = comet_store_source_locked(entry);
     if (entry->form == COMET_FORM_CODEC) {
-        job->workspace_bytes = workspace_of(s, entry);
+        job->workspace_bytes = entry->load_workspace;
         job->stream_bytes = job->source.memory ? 0 : job->source.stored;
         comet_store_scratch_locked(s, &job->flight, need_locked(s, entry));
     }
@@ -130,7 +128,7 @@ static void end_locked(comet_store *s, store_entry *entry, load_job *job) {
 static comet_status load_stored(comet_store *s, store_entry *entry, const comet_tensor *tensor) {
     load_job job = {.workspace = NULL};
     if (tensor->device.kind != COMET_CPU)
-        return COMET_ERROR_UNSUPPORTED;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "tensor is not in host memory");
     pthread_mutex_lock(&s->lock);
     comet_status status = begin_locked(s, entry, &job);
     pthread_mutex_unlock(&s->lock);
@@ -145,7 +143,8 @@ static comet_status load_stored(comet_store *s, store_entry *entry, const comet_
 }
 
 static comet_status recompute(const store_entry *entry, const comet_tensor *tensor) {
-    return same_shape(&entry->view, tensor) ? entry->recompute(entry->context, tensor) : COMET_ERROR_MISMATCH;
+    COMET_TRY(check_shape(entry, tensor));
+    return entry->recompute(entry->context, tensor);
 }
 
 static void count_load_locked(comet_store *s, store_entry *entry) {
@@ -156,17 +155,18 @@ static void count_load_locked(comet_store *s, store_entry *entry) {
 }
 
 comet_status comet_store_load(comet_store *store, comet_store_handle handle, const comet_tensor *tensor) {
-    comet_status status = store ? comet_tensor_check(tensor) : COMET_ERROR_ARGUMENT;
-    if (status != COMET_OK)
-        return status;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
+    COMET_TRY(comet_tensor_check(tensor, "tensor"));
     pthread_mutex_lock(&store->lock);
     store_entry *entry = comet_store_find_locked(store, handle);
     if (entry)
         entry->pins++;
     pthread_mutex_unlock(&store->lock);
     if (!entry)
-        return COMET_ERROR_ARGUMENT;
-    status = entry->form == COMET_FORM_RECOMPUTE ? recompute(entry, tensor) : load_stored(store, entry, tensor);
+        return comet_store_unknown();
+    comet_status status =
+        entry->form == COMET_FORM_RECOMPUTE ? recompute(entry, tensor) : load_stored(store, entry, tensor);
     pthread_mutex_lock(&store->lock);
     if (status == COMET_OK)
         count_load_locked(store, entry);
@@ -176,14 +176,18 @@ comet_status comet_store_load(comet_store *store, comet_store_handle handle, con
 }
 
 comet_status comet_store_view(comet_store *store, comet_store_handle handle, comet_tensor *tensor) {
-    if (!store || !tensor)
-        return COMET_ERROR_ARGUMENT;
-    comet_status status = COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
+    COMET_REQUIRE_POINTER(tensor);
+    comet_status status;
     pthread_mutex_lock(&store->lock);
     store_entry *entry = comet_store_find_locked(store, handle);
-    if (entry && (entry->form != COMET_FORM_KEEP || entry->extent)) {
-        status = COMET_ERROR_UNSUPPORTED;
-    } else if (entry) {
+    if (!entry) {
+        status = comet_store_unknown();
+    } else if (entry->form != COMET_FORM_KEEP || entry->extent) {
+        status = comet_fail(COMET_ERROR_UNSUPPORTED, "the entry %s",
+                            entry->extent ? "is in the file: load it" : "is not kept as it is: load it");
+    } else {
         const comet_tensor *v = &entry->view;
         entry->viewed = 1;
         status = comet_tensor_init(tensor, entry->memory, v->dtype, v->layout, v->ndim, v->shape);

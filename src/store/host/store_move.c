@@ -3,12 +3,19 @@
  * Entries moved to the file later, and read back ahead of their load. A thread of the store's takes them from a queue,
  * in the order of the hints; when there is no room for the next it waits until there is.
  */
+#include "base/fail.h"
 #include "store/host/store.h"
 
 /* ---- to the file ---- */
 
+static comet_status is_viewed(void) {
+    return comet_fail(COMET_ERROR_UNSUPPORTED, "the entry is being viewed");
+}
+
 static comet_status may_move_locked(const comet_store *s, const store_entry *entry) {
-    return s->spill.file < 0 || entry->viewed ? COMET_ERROR_UNSUPPORTED : COMET_OK;
+    if (s->spill.file < 0)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "the store has no spill_directory");
+    return entry->viewed ? is_viewed() : COMET_OK;
 }
 
 /* The file has it: the memory goes, now or when the calls that use it have ended. */
@@ -36,7 +43,7 @@ static comet_status move_locked(comet_store *s, store_entry *entry) {
     entry->moving = 0;
     if (status == COMET_OK && entry->viewed) {
         comet_store_extent_free_locked(s, entry);
-        status = COMET_ERROR_UNSUPPORTED;
+        status = is_viewed();
     }
     if (status == COMET_OK)
         moved_locked(s, entry);
@@ -48,15 +55,15 @@ static comet_status move_locked(comet_store *s, store_entry *entry) {
 }
 
 comet_status comet_store_spill(comet_store *store, comet_store_handle handle) {
-    if (!store)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
     pthread_mutex_lock(&store->lock);
     store_entry *entry = comet_store_find_locked(store, handle);
     while (entry && entry->moving) {
         pthread_cond_wait(&store->changed, &store->lock);
         entry = comet_store_find_locked(store, handle);
     }
-    comet_status status = entry ? COMET_OK : COMET_ERROR_ARGUMENT;
+    comet_status status = entry ? COMET_OK : comet_store_unknown();
     if (entry && entry->memory && !entry->extent)
         status = move_locked(store, entry);
     pthread_mutex_unlock(&store->lock);
@@ -212,8 +219,8 @@ static void enqueue_locked(comet_store *s, store_entry *entry) {
 }
 
 comet_status comet_store_prefetch(comet_store *store, comet_store_handle handle) {
-    if (!store)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
     pthread_mutex_lock(&store->lock);
     store_entry *entry = comet_store_find_locked(store, handle);
     if (entry && may_read_locked(entry) && !entry->queued) {
@@ -223,5 +230,5 @@ comet_status comet_store_prefetch(comet_store *store, comet_store_handle handle)
             comet_spill_read_ahead(&store->spill, entry->extent);
     }
     pthread_mutex_unlock(&store->lock);
-    return entry ? COMET_OK : COMET_ERROR_ARGUMENT;
+    return entry ? COMET_OK : comet_store_unknown();
 }

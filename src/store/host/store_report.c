@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "store/host/store.h"
 
 /* Text that may be longer than its place: `bytes` counts on. */
@@ -148,8 +149,11 @@ static void put_json_locked(const comet_store *s, report *r) {
 
 comet_status comet_store_write_report(comet_store *store, comet_store_report kind, char *text, size_t capacity,
                                       size_t *bytes) {
-    if (!store || !bytes || (!text && capacity) || kind < COMET_REPORT_TABLE || kind > COMET_REPORT_JSON)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(store);
+    COMET_REQUIRE_POINTER(bytes);
+    COMET_REQUIRE(text || !capacity, "text is NULL, and capacity is not 0");
+    COMET_REQUIRE(kind >= COMET_REPORT_TABLE && kind <= COMET_REPORT_JSON, "kind is %d, which is none", (int)kind);
     report r = {text, capacity, 0};
     pthread_mutex_lock(&store->lock);
     for (size_t i = 0; i < store->account_count; i++)
@@ -160,5 +164,7 @@ comet_status comet_store_write_report(comet_store *store, comet_store_report kin
         put_table_locked(store, &r);
     pthread_mutex_unlock(&store->lock);
     *bytes = r.bytes;
-    return r.bytes < capacity ? COMET_OK : COMET_ERROR_CAPACITY;
+    if (r.bytes >= capacity)
+        return comet_fail(COMET_ERROR_CAPACITY, "capacity is %zu: it must be more than %zu", capacity, r.bytes);
+    return COMET_OK;
 }

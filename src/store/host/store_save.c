@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/access.h"
+#include "base/fail.h"
 #include "base/sized.h"
 #include "base/tensor_check.h"
-#include "codec/call.h"
 #include "codec/record.h"
 #include "store/host/store.h"
 
@@ -19,29 +19,39 @@ typedef struct save_order {
     comet_store_item item;
     comet_codec_params codec;
     size_t raw;
-    size_t bound, workspace; /* CODEC */
+    size_t bound, workspace, load_workspace; /* CODEC */
 } save_order;
 
 static comet_status check_codec(const comet_store *s, save_order *o) {
+    static const comet_codec_params defaults = COMET_CODEC_PARAMS_INIT;
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     exec.threads = s->threads;
-    if (!comet_call_params(&o->codec, o->item.codec))
-        return COMET_ERROR_ARGUMENT;
-    comet_status status = comet_codec_max_bytes(o->tensor, &o->codec, &o->bound);
-    return status == COMET_OK ? comet_codec_workspace(o->tensor, &o->codec, &exec, &o->workspace) : status;
+    COMET_REQUIRE(o->item.codec, "item->codec is NULL");
+    COMET_REQUIRE(!o->item.release, "item->release is for COMET_FORM_KEEP and RECOMPUTE: a stream takes nothing over");
+    COMET_TRY(comet_sized_read(&o->codec, sizeof o->codec, o->item.codec, &defaults, "item->codec"));
+    COMET_TRY(comet_codec_max_bytes(o->tensor, &o->codec, &o->bound));
+    COMET_TRY(comet_codec_compress_workspace(o->tensor, &o->codec, &exec, &o->workspace));
+    return comet_codec_decompress_workspace(o->tensor, &o->codec, &exec, &o->load_workspace);
 }
 
 static comet_status check_item(const comet_store *s, save_order *o) {
     const comet_store_item *item = &o->item;
-    if (item->form < COMET_FORM_KEEP || item->form > COMET_FORM_RECOMPUTE)
-        return COMET_ERROR_ARGUMENT;
-    if (item->form == COMET_FORM_RECOMPUTE)
-        return item->recompute && !item->offload ? COMET_OK : COMET_ERROR_ARGUMENT;
-    if (o->tensor->device.kind != COMET_CPU || (item->offload && s->spill.file < 0))
-        return COMET_ERROR_UNSUPPORTED;
+    COMET_REQUIRE(item->form >= COMET_FORM_KEEP && item->form <= COMET_FORM_RECOMPUTE,
+                  "item->form is %d, which is none", (int)item->form);
+    if (item->form == COMET_FORM_RECOMPUTE) {
+        COMET_REQUIRE(item->recompute, "item->recompute is NULL");
+        COMET_REQUIRE(!item->offload, "item->offload is set, and what is computed again has no bytes");
+        return COMET_OK;
+    }
+    if (o->tensor->device.kind != COMET_CPU)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "tensor is not in host memory: comet/arena.h is for devices");
+    if (item->offload && s->spill.file < 0)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "item->offload is set, and the store has no spill_directory");
     if (item->form == COMET_FORM_CODEC)
-        return item->release ? COMET_ERROR_ARGUMENT : check_codec(s, o);
-    return item->release && !comet_tensor_is_contiguous(o->tensor) ? COMET_ERROR_ARGUMENT : COMET_OK;
+        return check_codec(s, o);
+    COMET_REQUIRE(!item->release || comet_tensor_is_contiguous(o->tensor),
+                  "tensor must be contiguous to be taken over (item->release)");
+    return COMET_OK;
 }
 
 /* `with_data`: the values will be read. */
@@ -49,12 +59,10 @@ static comet_status take_order(const comet_store *s, const comet_tensor *tensor,
                                int with_data, save_order *o) {
     static const comet_store_item defaults = COMET_STORE_ITEM_INIT;
     *o = (save_order){.tensor = tensor};
-    if (!s || !comet_sized_read(&o->item, sizeof o->item, given, &defaults))
-        return COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(s, "store is NULL");
+    COMET_TRY(comet_sized_read(&o->item, sizeof o->item, given, &defaults, "item"));
     with_data = with_data && o->item.form != COMET_FORM_RECOMPUTE;
-    comet_status status = with_data ? comet_tensor_check(tensor) : comet_call_shape(tensor);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(with_data ? comet_tensor_check(tensor, "tensor") : comet_tensor_check_shape(tensor, "tensor"));
     o->raw = (size_t)comet_tensor_count(tensor) * comet_dtype_size(tensor->dtype);
     return check_item(s, o);
 }
@@ -63,7 +71,7 @@ static comet_status take_order(const comet_store *s, const comet_tensor *tensor,
 
 static comet_status refuse_locked(comet_store *s, size_t missing, size_t missing_too) {
     s->stats.missing_bytes = missing > missing_too ? missing : missing_too;
-    return COMET_ERROR_CAPACITY;
+    return comet_store_over_limit(s);
 }
 
 /* The entry is in the file: counted, if it can be loaded from there within the limit. */
@@ -344,6 +352,7 @@ static comet_status save_new_locked(comet_store *s, const save_order *o, store_e
     if (status != COMET_OK)
         return status;
     entry->raw = o->raw;
+    entry->load_workspace = o->load_workspace;
     pthread_mutex_unlock(&s->lock);
     status = produce(s, entry, o);
     pthread_mutex_lock(&s->lock);
@@ -361,11 +370,12 @@ static void share_alias_locked(comet_store *s, store_entry *entry) {
 comet_status comet_store_save(comet_store *store, const comet_tensor *tensor, const comet_store_item *item,
                               comet_store_handle *handle, comet_store_info *info) {
     save_order order;
-    if (!handle || (info && !comet_sized_is_valid(info)))
-        return COMET_ERROR_ARGUMENT;
-    comet_status status = take_order(store, tensor, item, 1, &order);
-    if (status != COMET_OK)
-        return status;
+    comet_status status = COMET_OK;
+    comet_begin();
+    COMET_REQUIRE_POINTER(handle);
+    if (info)
+        COMET_TRY(comet_sized_check(info, "info"));
+    COMET_TRY(take_order(store, tensor, item, 1, &order));
     pthread_mutex_lock(&store->lock);
     store_entry *entry =
         order.item.generation ? comet_store_alias_locked(store, tensor, &order.item, &order.codec) : NULL;
@@ -381,16 +391,15 @@ comet_status comet_store_save(comet_store *store, const comet_tensor *tensor, co
     pthread_mutex_unlock(&store->lock);
     if (status == COMET_OK && info)
         comet_sized_write(info, &now, sizeof now);
-    return status;
+    return comet_end(status);
 }
 
 comet_status comet_store_scratch(const comet_store *store, const comet_tensor *tensor, const comet_store_item *item,
                                  size_t *save_bytes, size_t *load_bytes) {
     save_order o;
-    comet_status status = take_order(store, tensor, item, 0, &o);
-    if (status != COMET_OK)
-        return status;
-    store_entry entry = {.form = o.item.form, .view = *tensor, .codec = o.codec};
+    comet_begin();
+    COMET_TRY(take_order(store, tensor, item, 0, &o));
+    store_entry entry = {.form = o.item.form, .load_workspace = o.load_workspace};
     size_t copies = comet_store_fit_copies(store) ? 2 : 1, save = 0;
     if (o.item.form == COMET_FORM_CODEC)
         save = comet_store_round(store, o.workspace) + copies * comet_store_round(store, o.bound);

@@ -8,17 +8,25 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fail.h"
+
 /* ---- the file ---- */
+
+static comet_status system_failed(comet_status status, const char *what, int error) {
+    char why[128] = "";
+    (void)strerror_r(error, why, sizeof why);
+    return comet_fail(status, "%s: %s", what, why);
+}
 
 comet_status comet_spill_open(spill_file *spill, const store_io *io, const char *directory, uint64_t limit) {
     *spill = (spill_file){.io = io, .file = -1, .limit = limit ? limit : INT64_MAX};
     char path[4096];
     int length = snprintf(path, sizeof path, "%s/comet-spill-XXXXXX", directory);
     if (length < 0 || (size_t)length >= sizeof path)
-        return COMET_ERROR_IO;
+        return comet_fail(COMET_ERROR_IO, "options->spill_directory is too long a name");
     int file = mkstemp(path);
     if (file < 0)
-        return COMET_ERROR_IO;
+        return system_failed(COMET_ERROR_IO, "options->spill_directory: no file can be made there", errno);
     (void)unlink(path); /* it goes with the process, however that ends */
     (void)fcntl(file, F_SETFD, FD_CLOEXEC);
     spill->file = file;
@@ -32,7 +40,8 @@ void comet_spill_close(spill_file *spill) {
 }
 
 static comet_status status_of(int error) {
-    return error == ENOSPC || error == EFBIG || error == EDQUOT ? COMET_ERROR_DISK_FULL : COMET_ERROR_IO;
+    int is_full = error == ENOSPC || error == EFBIG || error == EDQUOT;
+    return system_failed(is_full ? COMET_ERROR_DISK_FULL : COMET_ERROR_IO, "the spill file cannot be written", error);
 }
 
 comet_status comet_spill_write(const spill_file *spill, const spill_extent *extent, uint64_t at, const void *data,
@@ -46,7 +55,7 @@ comet_status comet_spill_write(const spill_file *spill, const spill_extent *exte
         if (n < 0)
             return status_of(errno);
         if (n == 0)
-            return COMET_ERROR_DISK_FULL; /* nothing more goes in, and no reason given */
+            return comet_fail(COMET_ERROR_DISK_FULL, "the spill file takes no more, and the system gives no reason");
         done += (size_t)n;
     }
     return COMET_OK;
@@ -61,9 +70,9 @@ comet_status comet_spill_read(const spill_file *spill, const spill_extent *exten
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return COMET_ERROR_IO;
+            return system_failed(COMET_ERROR_IO, "the spill file cannot be read", errno);
         if (n == 0)
-            return COMET_ERROR_CORRUPT; /* the file ends here */
+            return comet_fail(COMET_ERROR_CORRUPT, "the spill file was cut short");
         done += (size_t)n;
     }
     return COMET_OK;
@@ -111,7 +120,7 @@ comet_status comet_spill_place(spill_file *spill, uint64_t bytes, spill_extent *
         return COMET_OK;
     }
     if (!hole && (spill->end > spill->limit || spill->limit - spill->end < bytes))
-        return COMET_ERROR_DISK_FULL;
+        return comet_fail(COMET_ERROR_DISK_FULL, "the spill file is at options->spill_limit_bytes");
     *spare = (spill_extent){.offset = hole ? hole->offset : spill->end, .bytes = bytes, .used = 1};
     link_above(spill, hole ? hole->below : spill->last, spare);
     if (hole) {

@@ -49,7 +49,7 @@ static void set_bounds(const comet_plan *p, comet_plan_entry *e) {
     exec.threads = p->backend->threads;
     codec.grid = e->kind == COMET_SAVED_NORM ? &grid : NULL;
     if (comet_codec_max_bytes(&t, &codec, &e->worst_bytes) != COMET_OK ||
-        comet_codec_workspace(&t, &codec, &exec, &e->scratch_bytes) != COMET_OK)
+        comet_codec_compress_workspace(&t, &codec, &exec, &e->scratch_bytes) != COMET_OK)
         e->worst_bytes = e->scratch_bytes = 0;
     if (p->allocator) /* the store makes a stream beside the block it stays in */
         e->scratch_bytes += e->worst_bytes;

@@ -19,11 +19,11 @@ static void test_sizes(void **state) {
     known k = {0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         k.size = bad[i];
-        assert_false(comet_sized_is_valid(&k));
+        assert_status(comet_sized_check(&k, "k"), COMET_ERROR_ARGUMENT);
     }
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         k.size = good[i];
-        assert_true(comet_sized_is_valid(&k));
+        assert_ok(comet_sized_check(&k, "k"));
     }
 }
 
@@ -35,16 +35,16 @@ static void test_options(void **state) {
         known k;
         int64_t more;
     } newer = {{sizeof newer, 10, 20, 30}, 0};
-    assert_true(comet_sized_read(&copy, sizeof copy, NULL, &defaults));
+    assert_ok(comet_sized_read(&copy, sizeof copy, NULL, &defaults, "k"));
     assert_memory_equal(&copy, &defaults, sizeof copy);
-    assert_true(comet_sized_read(&copy, sizeof copy, &older, &defaults));
+    assert_ok(comet_sized_read(&copy, sizeof copy, &older, &defaults, "k"));
     assert_memory_equal(&copy, (&(known){offsetof(known, second), 10, 2, 3}), sizeof copy);
-    assert_true(comet_sized_read(&copy, sizeof copy, &newer, &defaults));
+    assert_ok(comet_sized_read(&copy, sizeof copy, &newer, &defaults, "k"));
     assert_memory_equal(&copy, &newer.k, sizeof copy);
     newer.more = 1; /* asks for what this library does not know */
-    assert_false(comet_sized_read(&copy, sizeof copy, &newer, &defaults));
+    assert_status(comet_sized_read(&copy, sizeof copy, &newer, &defaults, "k"), COMET_ERROR_ARGUMENT);
     older.size = 0;
-    assert_false(comet_sized_read(&copy, sizeof copy, &older, &defaults));
+    assert_status(comet_sized_read(&copy, sizeof copy, &older, &defaults, "k"), COMET_ERROR_ARGUMENT);
 }
 
 static void test_results(void **state) {

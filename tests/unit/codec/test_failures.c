@@ -100,7 +100,7 @@ static void test_workspaces(void **state) {
     for (int i = 0; i < sample_count(); i++) {
         size_t needed = 12345;
         sample_make(&samples[i], &data);
-        assert_ok(comet_codec_workspace(&data.tensor, &data.params, NULL, &needed));
+        assert_ok(comet_codec_compress_workspace(&data.tensor, &data.params, NULL, &needed));
         assert_in_range(needed, 0, 1 << 19);
         unsigned char *workspace = aligned_at_end(&g, needed);
         memset(g.map, 0xA5, (size_t)(g.end - g.map));
@@ -118,6 +118,36 @@ static void test_workspaces(void **state) {
         for (size_t off = 1; off < 64; off = off * 2)
             assert_status(with_workspace(&data, g.map + off, needed, &a, 0), COMET_ERROR_ARGUMENT);
     }
+    guarded_free(&g);
+}
+
+/* The same for decompressing alone, which needs less: every codec, the tensor and the view it decodes into. */
+static void test_decompress_workspaces(void **state) {
+    (void)state;
+    counting_allocator a;
+    guarded g;
+    int with_some = 0;
+    guarded_new(&g, 1 << 20);
+    for (int i = 0; i < sample_count(); i++) {
+        size_t needed = 12345, again = 54321, compressing;
+        sample_make(&samples[i], &data);
+        comet_tensor out = sample_output(&data, output);
+        assert_ok(comet_codec_decompress_workspace(&data.tensor, &data.params, NULL, &needed));
+        assert_ok(comet_codec_decompress_workspace(&out, &data.params, NULL, &again));
+        assert_ok(comet_codec_compress_workspace(&data.tensor, &data.params, NULL, &compressing));
+        assert_int_equal(needed, again);
+        assert_true(needed <= compressing);
+        size_t bytes = sample_compress(&data, NULL, stream);
+        unsigned char *workspace = aligned_at_end(&g, needed);
+        assert_ok(with_workspace(&data, workspace, needed, &a, bytes));
+        assert_int_equal(a.calls, 0);
+        assert_int_equal(needed > 0, data.params.grid != NULL && data.count > 0);
+        if (needed == 0)
+            continue;
+        with_some++;
+        assert_status(with_workspace(&data, workspace, needed - 1, &a, bytes), COMET_ERROR_CAPACITY);
+    }
+    assert_true(with_some > 0);
     guarded_free(&g);
 }
 
@@ -142,7 +172,7 @@ static void test_workspace_of_threads(void **state) {
     exec.threads = threads;
     exec.allocator = &a.allocator;
     params.bound = 0.1;
-    assert_ok(comet_codec_workspace(&tensor, &params, &exec, &needed));
+    assert_ok(comet_codec_compress_workspace(&tensor, &params, &exec, &needed));
     guarded_new(&g, needed + 64);
     exec.workspace = aligned_at_end(&g, needed);
     exec.workspace_bytes = needed;
@@ -233,10 +263,14 @@ static void test_null(void **state) {
     assert_status(comet_codec_max_bytes(&data.tensor, NULL, &bytes), COMET_ERROR_ARGUMENT);
     assert_status(comet_codec_max_bytes(&data.tensor, &data.params, NULL), COMET_ERROR_ARGUMENT);
     assert_ok(comet_codec_max_bytes(&no_data, &data.params, &bytes));
-    assert_status(comet_codec_workspace(NULL, &data.params, NULL, &bytes), COMET_ERROR_ARGUMENT);
-    assert_status(comet_codec_workspace(&data.tensor, NULL, NULL, &bytes), COMET_ERROR_ARGUMENT);
-    assert_status(comet_codec_workspace(&data.tensor, &data.params, NULL, NULL), COMET_ERROR_ARGUMENT);
-    assert_ok(comet_codec_workspace(&no_data, &data.params, NULL, &bytes));
+    assert_status(comet_codec_compress_workspace(NULL, &data.params, NULL, &bytes), COMET_ERROR_ARGUMENT);
+    assert_status(comet_codec_compress_workspace(&data.tensor, NULL, NULL, &bytes), COMET_ERROR_ARGUMENT);
+    assert_status(comet_codec_compress_workspace(&data.tensor, &data.params, NULL, NULL), COMET_ERROR_ARGUMENT);
+    assert_ok(comet_codec_compress_workspace(&no_data, &data.params, NULL, &bytes));
+    assert_status(comet_codec_decompress_workspace(NULL, &data.params, NULL, &bytes), COMET_ERROR_ARGUMENT);
+    assert_status(comet_codec_decompress_workspace(&data.tensor, NULL, NULL, &bytes), COMET_ERROR_ARGUMENT);
+    assert_status(comet_codec_decompress_workspace(&data.tensor, &data.params, NULL, NULL), COMET_ERROR_ARGUMENT);
+    assert_ok(comet_codec_decompress_workspace(&no_data, &data.params, NULL, &bytes));
     assert_status(comet_codec_compress(NULL, &data.params, NULL, stream, sizeof stream, NULL), COMET_ERROR_ARGUMENT);
     assert_status(comet_codec_compress(&data.tensor, NULL, NULL, stream, sizeof stream, NULL), COMET_ERROR_ARGUMENT);
     assert_status(comet_codec_compress(&data.tensor, &data.params, NULL, NULL, 1000, NULL), COMET_ERROR_ARGUMENT);
@@ -437,7 +471,7 @@ static void test_sizes_of_exec(void **state) {
         e.size = bad[i];
         assert_status(compress_with(&data.params, &e), COMET_ERROR_ARGUMENT);
         assert_status(comet_codec_decompress(copy, bytes, NULL, &e, &out), COMET_ERROR_ARGUMENT);
-        assert_status(comet_codec_workspace(&data.tensor, &data.params, &e, &needed), COMET_ERROR_ARGUMENT);
+        assert_status(comet_codec_compress_workspace(&data.tensor, &data.params, &e, &needed), COMET_ERROR_ARGUMENT);
     }
     longer_exec longer = {.exec = COMET_CODEC_EXEC_INIT};
     longer.exec.size = sizeof longer;
@@ -488,7 +522,7 @@ static void test_enormous_empty_shapes(void **state) {
                 params.bound = 0.1;
                 assert_ok(comet_tensor_init(&t, NULL, COMET_F32, (comet_layout)layout, 4, shapes[i]));
                 assert_ok(comet_codec_max_bytes(&t, &params, &bytes));
-                assert_ok(comet_codec_workspace(&t, &params, NULL, &bytes));
+                assert_ok(comet_codec_compress_workspace(&t, &params, NULL, &bytes));
                 assert_ok(comet_codec_compress(&t, &params, NULL, stream, sizeof stream, &result));
                 assert_ok(comet_codec_decompress(stream, result.bytes, NULL, NULL, &t));
             }
@@ -498,6 +532,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_fails_once),
         cmocka_unit_test(test_workspaces),
+        cmocka_unit_test(test_decompress_workspaces),
         cmocka_unit_test(test_workspace_of_threads),
         cmocka_unit_test(test_every_capacity),
         cmocka_unit_test(test_capacity_of_threads),

@@ -30,6 +30,7 @@ static void test_calls(void **state) {
     size_t bytes = 7;
     int32_t status = 7;
     assert_int_equal(comet_cuda_max_bytes(&t, &p, &bytes), expected);
+    assert_true(comet_last_error()[0]);
     assert_int_equal(comet_cuda_workspace(&t, &p, &bytes), expected);
     assert_int_equal(comet_cuda_workspace_init(data, sizeof data, NULL), expected);
     assert_int_equal(comet_cuda_compress(&t, &p, NULL, &slot, NULL), expected);

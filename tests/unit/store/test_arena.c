@@ -13,14 +13,17 @@ static void test_arguments(void **state) {
     comet_cuda_slot slot;
     int32_t known;
     assert_status(comet_arena_create_with(&d->driver, &o, &a), COMET_ERROR_ARGUMENT); /* no limit */
+    assert_reason("options->limit_bytes is 0");
     o.limit_bytes = 64 * PAGE;
     assert_status(comet_arena_create_with(&d->driver, NULL, &a), COMET_ERROR_ARGUMENT);
     assert_status(comet_arena_create_with(&d->driver, &o, NULL), COMET_ERROR_ARGUMENT);
     o.initial_bytes = o.limit_bytes + 1;
     assert_status(comet_arena_create_with(&d->driver, &o, &a), COMET_ERROR_ARGUMENT);
+    assert_reason("options->initial_bytes is");
     o.initial_bytes = 0;
     o.max_entries = 0;
     assert_status(comet_arena_create_with(&d->driver, &o, &a), COMET_ERROR_ARGUMENT);
+    assert_reason("options->max_entries is 0");
     o.max_entries = ARENA_MOST_ENTRIES + 1;
     assert_status(comet_arena_create_with(&d->driver, &o, &a), COMET_ERROR_ARGUMENT);
     o.max_entries = 4;
@@ -29,16 +32,19 @@ static void test_arguments(void **state) {
     o.size = sizeof o;
     d->capturing = 1;
     assert_status(comet_arena_create_with(&d->driver, &o, &a), COMET_ERROR_UNSUPPORTED);
+    assert_reason("the arena's queue is being captured");
     d->capturing = 0;
     assert_null(a);
     assert_ok(comet_arena_create_with(&d->driver, &o, &a));
 
     assert_status(comet_arena_open(NULL, 1, 0, &entry, &slot), COMET_ERROR_ARGUMENT);
     assert_status(comet_arena_open(a, 0, 0, &entry, &slot), COMET_ERROR_ARGUMENT);
+    assert_reason("worst_bytes is 0");
     assert_status(comet_arena_open(a, SIZE_MAX, 0, &entry, &slot), COMET_ERROR_ARGUMENT);
     assert_status(comet_arena_open(a, 1, 0, NULL, &slot), COMET_ERROR_ARGUMENT);
     assert_status(comet_arena_open(a, 1, 0, &entry, NULL), COMET_ERROR_ARGUMENT);
     assert_status(comet_arena_get_stats(a, &s), COMET_ERROR_ARGUMENT);
+    assert_reason("stats->size is 1");
     assert_status(comet_arena_get_stats(a, NULL), COMET_ERROR_ARGUMENT);
     for (comet_arena_entry e = 0; e < 4; e++) {
         assert_status(comet_arena_close(a, e), COMET_ERROR_ARGUMENT);

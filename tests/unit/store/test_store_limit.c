@@ -255,7 +255,7 @@ static void test_full_of_streams(void **state) {
         store_case_new(&cases[i], 2, 30000, &r);
         assert_ok(comet_store_save(store, &cases[i].tensor, &cases[i].item, &handles[i], &info));
         bytes += (size_t)info.bytes.resident;
-        assert_ok(comet_codec_workspace(&cases[i].tensor, &cases[i].codec, NULL, &needed));
+        assert_ok(comet_codec_compress_workspace(&cases[i].tensor, &cases[i].codec, NULL, &needed));
         workspace = comet_pages_round(needed) > workspace ? comet_pages_round(needed) : workspace;
     }
     comet_store_free(store);

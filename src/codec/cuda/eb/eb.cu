@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // eb and zvc on device memory: from a job to a launch.
+#include "base/fail.h"
 #include "codec/cuda/cuda_impl.h"
 #include "codec/cuda/eb/eb_launch.h"
 
@@ -38,11 +39,13 @@ static ChannelMap channels_of(const comet_tensor *tensor, const tile_geometry *g
 
 static comet_status check(const comet_tensor *tensor, const comet_codec_params *params) {
     tile_geometry g = geometry_of(tensor);
-    if (tensor->dtype == COMET_U8 || g.row > LONGEST_ROW || g.channels > LONGEST_ROW || g.tiles > MOST_TILES)
-        return COMET_ERROR_UNSUPPORTED;
-    if (channel_stride(tensor) > (u64)LONGEST_ROW || comet_tensor_channels(tensor) > LONGEST_ROW)
-        return COMET_ERROR_UNSUPPORTED;
     (void)params;
+    if (g.tiles > MOST_TILES)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "tensor has more values than kernels count");
+    if (g.row > LONGEST_ROW || g.channels > LONGEST_ROW || channel_stride(tensor) > (u64)LONGEST_ROW ||
+        comet_tensor_channels(tensor) > LONGEST_ROW)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "tensor has rows, maps or channels of more than %lld values",
+                          (long long)LONGEST_ROW);
     return COMET_OK;
 }
 

@@ -3,42 +3,45 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/fp_environment.h"
 #include "base/sized.h"
 #include "base/tensor_check.h"
 #include "codec/call.h"
+#include "codec/cuda/arguments.h"
 #include "codec/cuda/norm/norm_impl.h"
 #include "codec/cuda/runtime.h"
 
-enum { ALIGN_MEMORY = 256, ALIGN_TENSOR = 16 };
-
-/* NULL is aligned. */
-static int is_aligned(const void *pointer, size_t alignment) {
-    return (uintptr_t)pointer % alignment == 0;
-}
-
 /* ---- checks ---- */
 
-static int take_norm(comet_cuda_norm *norm, const comet_cuda_norm *given) {
+static comet_status check_table(const float *table, int64_t channels, const char *name) {
+    COMET_REQUIRE(table || !channels, "%s is NULL", name);
+    return comet_cuda_check_aligned(table, COMET_CUDA_ALIGN_VALUES, name);
+}
+
+static comet_status take_norm(comet_cuda_norm *norm, const comet_cuda_norm *given) {
     static const comet_cuda_norm defaults = COMET_CUDA_NORM_INIT;
-    if (!comet_sized_read(norm, sizeof *norm, given, &defaults) || norm->channels < 0)
-        return 0;
-    const void *const tables[] = {norm->inverse_std, norm->gamma, norm->beta, norm->shift, norm->threshold};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        if (!is_aligned(tables[i], ALIGN_TENSOR) || (!tables[i] && norm->channels))
-            return 0;
-    return 1;
+    COMET_TRY(comet_sized_read(norm, sizeof *norm, given, &defaults, "norm"));
+    COMET_REQUIRE(norm->channels >= 0, "norm->channels is %lld: it must not be negative", (long long)norm->channels);
+    COMET_TRY(check_table(norm->inverse_std, norm->channels, "norm->inverse_std"));
+    COMET_TRY(check_table(norm->gamma, norm->channels, "norm->gamma"));
+    COMET_TRY(check_table(norm->beta, norm->channels, "norm->beta"));
+    COMET_TRY(check_table(norm->shift, norm->channels, "norm->shift"));
+    return check_table(norm->threshold, norm->channels, "norm->threshold");
 }
 
 /* The shape, as the passes need it. */
-static comet_status check_shape(const comet_tensor *tensor) {
-    comet_status status = comet_call_shape(tensor);
-    if (status != COMET_OK)
-        return status;
+static comet_status check_shape(const comet_tensor *tensor, const char *name) {
+    COMET_TRY(comet_tensor_check_shape(tensor, name));
     int has_channels =
         tensor->layout == COMET_NHWC ? tensor->ndim >= 1 : tensor->layout == COMET_NCHW && tensor->ndim >= 3;
-    if (!has_channels || tensor->dtype == COMET_U8 || comet_tensor_channels(tensor) > INT32_MAX)
-        return COMET_ERROR_UNSUPPORTED;
+    if (!has_channels)
+        return comet_fail(COMET_ERROR_UNSUPPORTED,
+                          "%s has no channels: it must be NHWC, or NCHW of three or more dimensions", name);
+    if (tensor->dtype == COMET_U8)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "%s->dtype is u8: it must be fp32, fp16 or bf16", name);
+    if (comet_tensor_channels(tensor) > INT32_MAX)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "%s has more than 2^31 - 1 channels", name);
     return COMET_OK;
 }
 
@@ -47,42 +50,36 @@ static int same_shape(const comet_tensor *a, const comet_tensor *b) {
            memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
-static comet_status check_tensor(const comet_tensor *tensor, const comet_cuda_norm *norm, int32_t device) {
-    comet_status status = comet_tensor_check(tensor);
-    if (status == COMET_OK)
-        status = check_shape(tensor);
-    if (status != COMET_OK)
-        return status;
-    if (tensor->device.kind != COMET_CUDA || !comet_tensor_is_contiguous(tensor))
-        return COMET_ERROR_UNSUPPORTED;
-    return tensor->device.index == device && is_aligned(tensor->data, ALIGN_TENSOR) &&
-                   norm->channels == comet_tensor_channels(tensor)
-               ? COMET_OK
-               : COMET_ERROR_ARGUMENT;
+static comet_status check_tensor(const comet_tensor *tensor, const char *name, const comet_cuda_norm *norm,
+                                 int32_t device) {
+    COMET_TRY(comet_tensor_check(tensor, name));
+    COMET_TRY(check_shape(tensor, name));
+    COMET_TRY(comet_cuda_check_tensor(tensor, name, device));
+    COMET_REQUIRE(norm->channels == comet_tensor_channels(tensor), "norm->channels is %lld: it must be %s's %lld",
+                  (long long)norm->channels, name, (long long)comet_tensor_channels(tensor));
+    return COMET_OK;
 }
 
 /* The same shape and fit for kernels. */
-static comet_status check_pair(const comet_tensor *a, const comet_tensor *b, const comet_cuda_norm *norm,
-                               int32_t device) {
-    comet_status status = check_tensor(a, norm, device);
-    if (status == COMET_OK)
-        status = check_tensor(b, norm, device);
-    return status == COMET_OK && !same_shape(a, b) ? COMET_ERROR_ARGUMENT : status;
-}
-
-static int slot_is_valid(const comet_cuda_slot *slot) {
-    return slot->base && is_aligned(slot->base, ALIGN_MEMORY) && is_aligned(slot->start, sizeof(uint64_t)) &&
-           is_aligned(slot->result, ALIGN_TENSOR);
+static comet_status check_pair(const comet_tensor *a, const char *a_name, const comet_tensor *b, const char *b_name,
+                               const comet_cuda_norm *norm, int32_t device) {
+    COMET_TRY(check_tensor(a, a_name, norm, device));
+    COMET_TRY(check_tensor(b, b_name, norm, device));
+    COMET_REQUIRE(same_shape(a, b), "%s must have the shape, layout and dtype of %s", b_name, a_name);
+    return COMET_OK;
 }
 
 /* The caller's parameters with a grid; the grid's pointers are not followed. */
 static comet_status take_params(comet_codec_params *p, const comet_codec_params *given, const comet_codec_grid *grid) {
-    if (!comet_call_params(p, given))
-        return COMET_ERROR_ARGUMENT;
-    if (p->grid)
-        return COMET_ERROR_ARGUMENT;
-    if (p->codec != COMET_CODEC_EB || p->rounding != COMET_ROUND_NEAREST || p->keep_mask || p->checksum)
-        return COMET_ERROR_UNSUPPORTED;
+    COMET_TRY(comet_call_params(p, given));
+    COMET_REQUIRE(!p->grid, "params->grid must be NULL: it is made from norm");
+    const char *wrong = p->codec != COMET_CODEC_EB           ? "codec must be COMET_CODEC_EB"
+                        : p->rounding != COMET_ROUND_NEAREST ? "rounding must be to nearest"
+                        : p->keep_mask                       ? "keep_mask must be 0"
+                        : p->checksum                        ? "checksum must be 0"
+                                                             : NULL;
+    if (wrong)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "params->%s", wrong);
     p->grid = grid;
     return COMET_OK;
 }
@@ -97,18 +94,13 @@ static comet_codec_grid any_grid(const comet_tensor *tensor) {
     return (comet_codec_grid){comet_tensor_channels(tensor), &number, &number, &number, &number};
 }
 
-static comet_status check_workspace(const comet_codec_exec *exec, size_t needed) {
-    if (!exec->workspace || !is_aligned(exec->workspace, ALIGN_MEMORY))
-        return COMET_ERROR_ARGUMENT;
-    return exec->workspace_bytes >= needed ? COMET_OK : COMET_ERROR_CAPACITY;
-}
-
 /* ---- queries ---- */
 
 comet_status comet_cuda_norm_grid(const comet_cuda_norm *norm, comet_codec_grid *grid) {
     comet_cuda_norm n;
-    if (!take_norm(&n, norm) || !grid)
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_TRY(take_norm(&n, norm));
+    COMET_REQUIRE_POINTER(grid);
     *grid = grid_of(&n);
     return COMET_OK;
 }
@@ -117,14 +109,9 @@ comet_status comet_cuda_norm_grid(const comet_cuda_norm *norm, comet_codec_grid 
 static comet_status take_query(const comet_tensor *tensor, const comet_codec_params *params, const size_t *bytes,
                                comet_codec_params *p, comet_codec_grid *grid) {
     int32_t device;
-    comet_status status = comet_cuda_current(&device);
-    if (status != COMET_OK)
-        return status;
-    if (!bytes)
-        return COMET_ERROR_ARGUMENT;
-    status = check_shape(tensor);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_cuda_current(&device));
+    COMET_REQUIRE_POINTER(bytes);
+    COMET_TRY(check_shape(tensor, "tensor"));
     *grid = any_grid(tensor);
     return take_params(p, params, grid);
 }
@@ -132,18 +119,17 @@ static comet_status take_query(const comet_tensor *tensor, const comet_codec_par
 comet_status comet_cuda_norm_max_bytes(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     comet_codec_params p;
     comet_codec_grid grid;
-    comet_status status = take_query(tensor, params, bytes, &p, &grid);
-    return status == COMET_OK ? comet_cuda_max_bytes(tensor, &p, bytes) : status;
+    comet_begin();
+    COMET_TRY(take_query(tensor, params, bytes, &p, &grid));
+    return comet_cuda_max_bytes(tensor, &p, bytes);
 }
 
 comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_codec_params *params, size_t *bytes) {
     comet_codec_params p;
     comet_codec_grid grid;
-    comet_status status = take_query(tensor, params, bytes, &p, &grid);
-    if (status == COMET_OK)
-        status = comet_cuda_workspace(tensor, &p, bytes);
-    if (status != COMET_OK)
-        return status;
+    comet_begin();
+    COMET_TRY(take_query(tensor, params, bytes, &p, &grid));
+    COMET_TRY(comet_cuda_workspace(tensor, &p, bytes));
     size_t backward = comet_norm_workspace(tensor);
     *bytes = *bytes > backward ? *bytes : backward;
     return COMET_OK;
@@ -154,13 +140,12 @@ comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_c
 comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *queue) {
     int32_t device;
     comet_cuda_norm n;
-    comet_status status = comet_cuda_current(&device);
-    if (status != COMET_OK)
-        return status;
-    if (!take_norm(&n, norm) || (n.channels && !n.mean) || !is_aligned(n.mean, ALIGN_TENSOR))
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_TRY(comet_cuda_current(&device));
+    COMET_TRY(take_norm(&n, norm));
+    COMET_TRY(check_table(n.mean, n.channels, "norm->mean"));
     if (n.channels > INT32_MAX)
-        return COMET_ERROR_UNSUPPORTED;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "norm->channels is more than 2^31 - 1");
     return comet_cuda_status(comet_norm_prepare(&n, (cudaStream_t)queue));
 }
 
@@ -178,16 +163,11 @@ static void make_header(const comet_tensor *tensor, const comet_codec_params *p,
 /* What a stream adds to a forward pass. */
 static comet_status add_slot(norm_forward_job *job, comet_codec_params *p, const comet_codec_params *params,
                              const comet_codec_grid *grid, const comet_codec_exec *exec, const comet_cuda_slot *slot) {
-    if (!slot_is_valid(slot) || !slot->result)
-        return COMET_ERROR_ARGUMENT;
-    comet_status status = take_params(p, params, grid);
     size_t needed = 0;
-    if (status == COMET_OK)
-        status = comet_cuda_workspace(job->codec.tensor, p, &needed);
-    if (status == COMET_OK)
-        status = check_workspace(exec, needed);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_cuda_check_slot(slot, 1));
+    COMET_TRY(take_params(p, params, grid));
+    COMET_TRY(comet_cuda_workspace(job->codec.tensor, p, &needed));
+    COMET_TRY(comet_cuda_check_workspace(exec, needed));
     job->has_slot = 1;
     job->codec.params = p;
     job->codec.slot = *slot;
@@ -203,20 +183,16 @@ static comet_status forward(const comet_cuda_norm *norm, const comet_tensor *x, 
     comet_cuda_norm n;
     comet_codec_exec e;
     comet_codec_params p;
-    comet_status status = comet_cuda_current(&device);
-    if (status != COMET_OK)
-        return status;
-    if (!take_norm(&n, norm) || !comet_call_exec(&e, exec))
-        return COMET_ERROR_ARGUMENT;
-    status = check_pair(x, y, &n, device);
+    COMET_TRY(comet_cuda_current(&device));
+    COMET_TRY(take_norm(&n, norm));
+    COMET_TRY(comet_call_exec(&e, exec));
+    COMET_TRY(check_pair(x, "x", y, "y", &n, device));
     comet_codec_grid grid = grid_of(&n);
     norm_forward_job job = {.norm = &n, .codec = {.tensor = x, .queue = (cudaStream_t)e.queue}};
-    if (status == COMET_OK && slot)
-        status = add_slot(&job, &p, params, &grid, &e, slot);
-    if (status != COMET_OK)
-        return status;
-    if (slot && x->data == y->data && comet_tensor_count(x))
-        return COMET_ERROR_ARGUMENT; /* tiles that are stored exactly read x twice */
+    if (slot)
+        COMET_TRY(add_slot(&job, &p, params, &grid, &e, slot));
+    /* tiles that are stored exactly read x twice */
+    COMET_REQUIRE(!slot || x->data != y->data || !comet_tensor_count(x), "y->data must not be x's where slot is given");
     job.y = y->data;
     cudaError_t error = comet_norm_forward(&job);
     if (error == cudaSuccess && slot && host)
@@ -228,6 +204,7 @@ comet_status comet_cuda_norm_forward(const comet_cuda_norm *norm, const comet_te
                                      const comet_codec_params *params, const comet_codec_exec *exec,
                                      const comet_cuda_slot *slot, comet_cuda_result *host) {
     fenv_t callers; /* steps are computed from the bound on the host */
+    comet_begin();
     comet_fp_enter(&callers);
     comet_status status = forward(norm, x, y, params, exec, slot, host);
     comet_fp_leave(&callers);
@@ -238,20 +215,16 @@ comet_status comet_cuda_norm_forward(const comet_cuda_norm *norm, const comet_te
 static comet_status take_slot(norm_backward_job *job, comet_codec_params *p, const comet_codec_params *params,
                               const comet_codec_grid *grid, const comet_cuda_slot *slot, int32_t *device_status) {
     size_t unused;
-    if (!slot_is_valid(slot) || !device_status || !is_aligned(device_status, sizeof *device_status))
-        return COMET_ERROR_ARGUMENT;
     comet_codec_params given;
-    if (!comet_call_params(&given, params))
-        return COMET_ERROR_ARGUMENT;
+    COMET_TRY(comet_cuda_check_slot(slot, 0));
+    COMET_TRY(comet_cuda_check_status_word(device_status));
+    COMET_TRY(comet_call_params(&given, params));
     given.bound = 0.0; /* not needed for decoding: may be anything */
     given.bound_kind = COMET_BOUND_ABSOLUTE;
     given.device_bound = NULL;
     given.device_stats = NULL;
-    comet_status status = take_params(p, &given, grid);
-    if (status == COMET_OK)
-        status = comet_cuda_workspace(job->codec.tensor, p, &unused); /* for its checks */
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(take_params(p, &given, grid));
+    COMET_TRY(comet_cuda_workspace(job->codec.tensor, p, &unused)); /* for its checks */
     job->codec.params = p;
     job->codec.slot = *slot;
     job->codec.status = device_status;
@@ -261,9 +234,18 @@ static comet_status take_slot(norm_backward_job *job, comet_codec_params *p, con
 
 /* or x. */
 static comet_status take_x(norm_backward_job *job, const comet_tensor *x, int32_t device) {
-    comet_status status = check_pair(job->codec.tensor, x, job->norm, device);
-    job->x = status == COMET_OK ? x->data : NULL;
-    return status;
+    COMET_TRY(check_pair(job->codec.tensor, "dx", x, "x", job->norm, device));
+    job->x = x->data;
+    return COMET_OK;
+}
+
+static comet_status check_sums(const comet_cuda_norm *norm, const float *dgamma, const float *dbeta) {
+    if (!norm->channels)
+        return COMET_OK;
+    COMET_REQUIRE_POINTER(dgamma);
+    COMET_REQUIRE_POINTER(dbeta);
+    COMET_TRY(comet_cuda_check_aligned(dgamma, sizeof *dgamma, "dgamma"));
+    return comet_cuda_check_aligned(dbeta, sizeof *dbeta, "dbeta");
 }
 
 comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_cuda_slot *slot, const comet_tensor *x,
@@ -273,25 +255,22 @@ comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_c
     comet_cuda_norm n;
     comet_codec_exec e;
     comet_codec_params p;
-    comet_status answer = comet_cuda_current(&device);
-    if (answer != COMET_OK)
-        return answer;
-    if (!take_norm(&n, norm) || !comet_call_exec(&e, exec) || !slot == !x ||
-        (n.channels && (!dgamma || !dbeta || !is_aligned(dgamma, sizeof *dgamma) || !is_aligned(dbeta, sizeof *dbeta))))
-        return COMET_ERROR_ARGUMENT;
-    answer = check_pair(dy, dx, &n, device);
-    if (answer != COMET_OK)
-        return answer;
+    comet_begin();
+    COMET_TRY(comet_cuda_current(&device));
+    COMET_TRY(take_norm(&n, norm));
+    COMET_TRY(comet_call_exec(&e, exec));
+    COMET_REQUIRE(!slot != !x, "one of slot and x must be given, the other NULL");
+    COMET_TRY(check_sums(&n, dgamma, dbeta));
+    COMET_TRY(check_pair(dy, "dy", dx, "dx", &n, device));
     comet_codec_grid grid = grid_of(&n);
     norm_backward_job job = {.norm = &n,
                              .codec = {.tensor = dx, .workspace = e.workspace, .queue = (cudaStream_t)e.queue},
                              .dy = dy->data,
                              .dgamma = dgamma,
                              .dbeta = dbeta};
-    answer = slot ? take_slot(&job, &p, params, &grid, slot, status) : take_x(&job, x, device);
-    if (answer == COMET_OK && !comet_norm_is_supported(dx))
-        answer = COMET_ERROR_UNSUPPORTED;
-    if (answer == COMET_OK)
-        answer = check_workspace(&e, comet_norm_workspace(dx));
-    return answer == COMET_OK ? comet_cuda_status(comet_norm_backward(&job)) : answer;
+    COMET_TRY(slot ? take_slot(&job, &p, params, &grid, slot, status) : take_x(&job, x, device));
+    if (!comet_norm_is_supported(dx))
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "dx is larger than the backward pass supports");
+    COMET_TRY(comet_cuda_check_workspace(&e, comet_norm_workspace(dx)));
+    return comet_cuda_status(comet_norm_backward(&job));
 }
