@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <unistd.h>
+
+#include "base/cores.h"
 
 /* Of the first line of a file that starts with `key`: what is behind the colon and the spaces after it. */
 static int find_line(const char *path, const char *key, char *value, size_t capacity) {
@@ -34,7 +35,7 @@ const char *machine_text(char *text, size_t capacity) {
     if (find_line("/proc/cpuinfo", "model name", processor, sizeof processor) && (size_t)used < capacity)
         used += snprintf(text + used, capacity - (size_t)used, ", %s", processor);
     if ((size_t)used < capacity)
-        snprintf(text + used, capacity - (size_t)used, ", %ld cores", sysconf(_SC_NPROCESSORS_ONLN));
+        snprintf(text + used, capacity - (size_t)used, ", %u cores", comet_usable_cores());
     return text;
 }
 

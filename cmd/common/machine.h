@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* "Linux x86_64, <processor>, 16 cores", as far as it is known. Returns `text`. */
+/* "Linux x86_64, <processor>, 16 cores" (those it may use), as far as it is known. Returns `text`. */
 const char *machine_text(char *text, size_t capacity);
 
 /* The version of NVIDIA's kernel driver, "550.54.15"; "" if it cannot be told. Returns `text`. */

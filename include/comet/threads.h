@@ -14,7 +14,8 @@ extern "C" {
 typedef struct comet_threads comet_threads;
 
 /*
- * A pool in which `count` threads work: the calling one and count - 1 workers. count 0 means one per usable core.
+ * A pool in which `count` threads work: the calling one and count - 1 workers. count 0 means one per
+ * core that the calling thread may run on (its affinity).
  * allocator NULL: the C library's. COMET_ERROR_MEMORY when memory or threads cannot be had.
  */
 COMET_API comet_status comet_threads_new(unsigned count, const comet_allocator *allocator, comet_threads **threads);

@@ -3,8 +3,8 @@
 #include "comet/threads.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
+#include "base/cores.h"
 #include "base/fail.h"
 #include "base/fp_environment.h"
 #include "base/memory.h"
@@ -88,10 +88,8 @@ static void pool_destroy(comet_threads *pool) {
 static comet_status pool_new(unsigned count, const comet_allocator *allocator, comet_threads **threads) {
     COMET_REQUIRE_POINTER(threads);
     COMET_REQUIRE(count <= MOST_THREADS, "count is %u: it must be at most %d", count, MOST_THREADS);
-    if (count == 0) {
-        long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        count = cores > 0 ? (unsigned)cores : 1;
-    }
+    if (count == 0)
+        count = comet_usable_cores();
     comet_threads *pool = comet_memory_take(allocator, pool_bytes(count));
     if (!pool)
         return COMET_ERROR_MEMORY;

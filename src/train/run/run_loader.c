@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run's data asks of loaders and trainer: sizes, memory, and the largest batch that fits. */
-#define _DEFAULT_SOURCE /* sysconf's _SC_NPROCESSORS_ONLN */
-#include <unistd.h>
-
+#include "base/cores.h"
 #include "train/models/model.h"
 #include "train/run/run_impl.h"
 
@@ -18,8 +16,8 @@ static unsigned loader_threads(const comet_run_options *options) {
         return options->loader_threads;
     if (!comet_dataset_is_decoded(options->data))
         return 1;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 1 ? 1 : cores > MOST_DECODERS ? MOST_DECODERS : (unsigned)cores;
+    unsigned cores = comet_usable_cores();
+    return cores > MOST_DECODERS ? MOST_DECODERS : cores;
 }
 
 static comet_loader_options loader_options(const comet_run_options *options, const comet_trainer_options *trainer,

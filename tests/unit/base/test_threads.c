@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pool: every worker runs once, pools are reused and shared, nothing is lost, sizes are checked. */
+#define _GNU_SOURCE /* sched_setaffinity */
 #include "support/assert_ok.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "base/parallel.h"
 #include "comet/codec.h"
 #include "support/codec/values.h"
@@ -46,10 +50,36 @@ static void test_counts(void **state) {
         comet_threads_free(threads);
     }
     assert_ok(comet_threads_new(0, NULL, &threads));
-    assert_int_equal(comet_threads_count(threads), sysconf(_SC_NPROCESSORS_ONLN));
+    assert_int_equal(comet_threads_count(threads), comet_usable_cores());
     comet_threads_free(threads);
     comet_threads_free(NULL);
     check_one_each(NULL, 1);
+}
+
+/* A process that may run on one core counts one, whatever the machine has. */
+static void test_affinity(void **state) {
+    (void)state;
+    assert_in_range(comet_usable_cores(), 1, sysconf(_SC_NPROCESSORS_CONF));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        cpu_set_t all, one;
+        comet_threads *threads = NULL;
+        int core = 0;
+        CPU_ZERO(&one);
+        if (sched_getaffinity(0, sizeof all, &all) != 0)
+            _exit(2);
+        while (core < CPU_SETSIZE - 1 && !CPU_ISSET(core, &all))
+            core++;
+        CPU_SET(core, &one);
+        if (sched_setaffinity(0, sizeof one, &one) != 0 || comet_threads_new(0, NULL, &threads) != COMET_OK)
+            _exit(3);
+        _exit(comet_usable_cores() == 1 && comet_threads_count(threads) == 1 ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void test_refused(void **state) {
@@ -212,13 +242,10 @@ static void test_borrowed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_borrowed),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_reuse),
-        cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_codec_shares_a_pool),
+        cmocka_unit_test(test_borrowed), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_affinity), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_reuse),    cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_memory),   cmocka_unit_test(test_codec_shares_a_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
