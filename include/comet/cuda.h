@@ -3,6 +3,8 @@
  * Codecs on device memory (CUDA). The streams are those of comet/codec.h: what the GPU writes the CPU reads, and the
  * other way round.
  *
+ *     comet_device device = {COMET_CUDA, 0};
+ *     comet_tensor_init_on(&tensor, device, values, COMET_F32, COMET_NCHW, 4, shape);  // values: device memory
  *     comet_cuda_max_bytes(&tensor, &params, &capacity);
  *     comet_cuda_workspace(&tensor, &params, &workspace_bytes);
  *     ... cudaMalloc(stream memory, workspace, result) ...

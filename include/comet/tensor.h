@@ -58,6 +58,13 @@ COMET_API const char *comet_dtype_name(comet_dtype dtype);
 COMET_API comet_status comet_tensor_init(comet_tensor *tensor, void *data, comet_dtype dtype, comet_layout layout,
                                          int32_t ndim, const int64_t *shape);
 
+/*
+ * The same for memory of a device: comet_tensor_init_on(&tensor, device, ...) with comet_device device = {COMET_CUDA, 0}.
+ * COMET_ERROR_ARGUMENT also for a device of an unknown kind or a negative index. The device is not looked at.
+ */
+COMET_API comet_status comet_tensor_init_on(comet_tensor *tensor, comet_device device, void *data, comet_dtype dtype,
+                                            comet_layout layout, int32_t ndim, const int64_t *shape);
+
 /* The number of values: the product of the shape, 1 for ndim 0. Only meaningful for a valid view. */
 COMET_API int64_t comet_tensor_count(const comet_tensor *tensor);
 

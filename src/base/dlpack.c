@@ -78,8 +78,7 @@ comet_status comet_tensor_from_dlpack(const void *dl_tensor, comet_layout layout
     COMET_TRY(dtype_of(source->dtype, &dtype));
     COMET_TRY(device_of(source->device, &device));
     void *data = source->data ? (char *)source->data + source->byte_offset : NULL;
-    COMET_TRY(comet_tensor_init(tensor, data, dtype, layout, source->ndim, source->shape));
-    tensor->device = device;
+    COMET_TRY(comet_tensor_init_on(tensor, device, data, dtype, layout, source->ndim, source->shape));
     if (source->strides)
         for (int32_t d = 0; d < source->ndim; d++)
             tensor->strides[d] = source->strides[d];

@@ -85,11 +85,19 @@ comet_status comet_tensor_check(const comet_tensor *tensor, const char *name) {
 
 comet_status comet_tensor_init(comet_tensor *tensor, void *data, comet_dtype dtype, comet_layout layout, int32_t ndim,
                                const int64_t *shape) {
+    return comet_tensor_init_on(tensor, (comet_device){COMET_CPU, 0}, data, dtype, layout, ndim, shape);
+}
+
+comet_status comet_tensor_init_on(comet_tensor *tensor, comet_device device, void *data, comet_dtype dtype,
+                                  comet_layout layout, int32_t ndim, const int64_t *shape) {
     comet_begin();
+    COMET_REQUIRE(device.kind == COMET_CPU || device.kind == COMET_CUDA, "device.kind is %d, which is none",
+                  (int)device.kind);
+    COMET_REQUIRE(device.index >= 0, "device.index is %d: it must not be negative", (int)device.index);
     COMET_REQUIRE_POINTER(tensor);
     COMET_TRY(check_kind("", dtype, layout));
     COMET_TRY(check_shape("", ndim, shape));
-    *tensor = (comet_tensor){.data = data, .dtype = dtype, .layout = layout, .ndim = ndim};
+    *tensor = (comet_tensor){.data = data, .device = device, .dtype = dtype, .layout = layout, .ndim = ndim};
     int64_t stride = 1;
     for (int32_t d = ndim - 1; d >= 0; d--) {
         tensor->shape[d] = shape[d];

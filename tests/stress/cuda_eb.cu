@@ -452,8 +452,7 @@ void choose_tensor(Bench *b, Trip *t, u64 most) {
     s.shape[0] = (int64_t)(fit / inner ? fit / inner : 1);
     if (s.shape[0] > 100)
         s.shape[0] -= (int64_t)b->rng.below(100);
-    MUST(comet_tensor_init(&t->in, b->before, dtype, s.layout, s.ndim, s.shape));
-    t->in.device.kind = COMET_CUDA;
+    MUST(comet_tensor_init_on(&t->in, comet_device{COMET_CUDA, 0}, b->before, dtype, s.layout, s.ndim, s.shape));
     t->out = t->in;
     t->out.data = b->after;
 }

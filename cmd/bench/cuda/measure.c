@@ -66,8 +66,8 @@ int cuda_bed_fill(cuda_bed *bed, double size) {
     for (int i = 1; i < bed->buffers; i++)
         TRY_CUDA(g, cudaMemcpyAsync(g->input.data + (size_t)i * bed->stride, g->input.data, bed->bytes,
                                     cudaMemcpyDeviceToDevice, g->queue));
-    bed->tensor.data = g->input.data;
-    bed->tensor.device = g->device;
+    const comet_tensor t = bed->tensor;
+    TRY_COMET(g, comet_tensor_init_on(&bed->tensor, g->device, g->input.data, t.dtype, t.layout, t.ndim, t.shape));
     return DONE;
 }
 

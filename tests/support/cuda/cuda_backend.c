@@ -57,9 +57,9 @@ void cuda_params_free(cuda_params *c) {
 
 comet_tensor cuda_view(const test_shape *shape, comet_dtype dtype, void *data) {
     comet_tensor t;
-    if (comet_tensor_init(&t, data, dtype, shape->layout, shape->ndim, shape->shape) != COMET_OK)
+    const comet_device device = {COMET_CUDA, 0};
+    if (comet_tensor_init_on(&t, device, data, dtype, shape->layout, shape->ndim, shape->shape) != COMET_OK)
         abort();
-    t.device = (comet_device){COMET_CUDA, 0};
     return t;
 }
 

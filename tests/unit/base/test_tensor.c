@@ -51,6 +51,25 @@ static void test_init_refuses(void **state) {
     assert_int_equal(comet_tensor_count(&t), 0);
 }
 
+static void test_init_on(void **state) {
+    (void)state;
+    float data[6];
+    comet_tensor t;
+    assert_ok(
+        comet_tensor_init_on(&t, (comet_device){COMET_CUDA, 3}, data, COMET_F16, COMET_NHWC, 2, (int64_t[]){2, 3}));
+    assert_true(t.device.kind == COMET_CUDA && t.device.index == 3 && t.data == (void *)data);
+    assert_true(t.dtype == COMET_F16 && t.layout == COMET_NHWC && t.strides[0] == 3 && t.strides[1] == 1);
+    assert_ok(comet_tensor_init(&t, data, COMET_F32, COMET_FLAT, 0, NULL));
+    assert_true(t.device.kind == COMET_CPU && t.device.index == 0);
+    assert_status(
+        comet_tensor_init_on(&t, (comet_device){(comet_device_kind)2, 0}, data, COMET_F32, COMET_FLAT, 0, NULL),
+        COMET_ERROR_ARGUMENT);
+    assert_reason("device.kind is 2");
+    assert_status(comet_tensor_init_on(&t, (comet_device){COMET_CUDA, -1}, data, COMET_F32, COMET_FLAT, 0, NULL),
+                  COMET_ERROR_ARGUMENT);
+    assert_reason("device.index is -1");
+}
+
 static void test_contiguous(void **state) {
     (void)state;
     float data[24];
@@ -287,17 +306,12 @@ static void test_codec_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_init),
-        cmocka_unit_test(test_init_refuses),
-        cmocka_unit_test(test_contiguous),
-        cmocka_unit_test(test_access),
-        cmocka_unit_test(test_dlpack_plain),
-        cmocka_unit_test(test_dlpack_types),
-        cmocka_unit_test(test_dlpack_devices),
-        cmocka_unit_test(test_dlpack_refuses),
-        cmocka_unit_test(test_dlpack_channels_last),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_codec_names),
+        cmocka_unit_test(test_init),           cmocka_unit_test(test_init_refuses),
+        cmocka_unit_test(test_init_on),        cmocka_unit_test(test_contiguous),
+        cmocka_unit_test(test_access),         cmocka_unit_test(test_dlpack_plain),
+        cmocka_unit_test(test_dlpack_types),   cmocka_unit_test(test_dlpack_devices),
+        cmocka_unit_test(test_dlpack_refuses), cmocka_unit_test(test_dlpack_channels_last),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_codec_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,8 +90,7 @@ static void item_new(bench *b, item *t) {
     int64_t shape[3] = {rng_between(&b->r, 1, 8), rng_between(&b->r, 1, 64), rng_between(&b->r, 1, 128)};
     void *data;
     assert_cuda(cudaMalloc(&data, MOST_BYTES));
-    assert_ok(comet_tensor_init(&t->tensor, data, COMET_F32, COMET_NCHW, 3, shape));
-    t->tensor.device = (comet_device){COMET_CUDA, 0};
+    assert_ok(comet_tensor_init_on(&t->tensor, (comet_device){COMET_CUDA, 0}, data, COMET_F32, COMET_NCHW, 3, shape));
     t->bytes = (size_t)comet_tensor_count(&t->tensor) * 4;
     t->expected = malloc(t->bytes);
     assert_non_null(t->expected);

@@ -163,8 +163,8 @@ static void make_values(layer *l, rng *r, int wild) {
 static comet_tensor device_tensor(const layer *l, const void *from) {
     comet_tensor t;
     void *data = device_take(l->bytes, from);
-    assert_ok(comet_tensor_init(&t, data, l->dtype, l->shape.layout, l->shape.ndim, l->shape.shape));
-    t.device = (comet_device){COMET_CUDA, 0};
+    const comet_device device = {COMET_CUDA, 0};
+    assert_ok(comet_tensor_init_on(&t, device, data, l->dtype, l->shape.layout, l->shape.ndim, l->shape.shape));
     return t;
 }
 
