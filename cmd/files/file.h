@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "base/atomic_file.h"
 #include "base/message.h"
 #include "cmd/files/buffer.h"
 
@@ -21,10 +22,9 @@ void file_stem(const char *path, char *stem, size_t capacity);
  * that ends the process, removes it. One at a time.
  */
 typedef struct output_file {
-    FILE *file;
+    FILE *file;        /* what output_write writes to */
     const char *given; /* the path as the user wrote it */
-    char *path;        /* final, links resolved */
-    char *temporary;   /* beside it */
+    comet_atomic_file target;
 } output_file;
 
 /* Refuses to write over `input`, over anything but a regular file, and into a folder that is not there. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that appear complete or not at all: written under a temporary name in the same folder, then renamed. */
+/* Files that appear complete or not at all, also where a signal ends the command. */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +13,12 @@
 #include "cmd/common/message.h"
 #include "cmd/files/file.h"
 
-/* What a signal handler removes. */
-static char *volatile doomed;
+/* What a signal handler removes. A copy: the file's own names go with it. */
+static char doomed[4096];
+static volatile sig_atomic_t is_doomed;
 
 static void remove_and_die(int number) {
-    if (doomed)
+    if (is_doomed)
         unlink(doomed);
     signal(number, SIG_DFL);
     raise(number);
@@ -46,69 +47,49 @@ static int check_target(const char *path, const char *input) {
     return DONE;
 }
 
-static int take_names(output_file *out, const char *path) {
-    out->path = realpath(path, NULL); /* where a link points; NULL if there is nothing yet */
-    if (!out->path)
-        out->path = strdup(path);
-    if (!out->path)
-        return fail_memory();
-    size_t capacity = strlen(out->path) + 32;
-    out->temporary = malloc(capacity);
-    if (!out->temporary)
-        return fail_memory();
-    snprintf(out->temporary, capacity, "%s.%ld.tmp", out->path, (long)getpid());
-    return DONE;
-}
-
-static int create_temporary(output_file *out) {
-    int descriptor = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor < 0)
-        return fail("cannot write '%s': %s", out->given, strerror(errno));
-    doomed = out->temporary;
-    out->file = fdopen(descriptor, "wb");
-    if (out->file)
-        return DONE;
-    close(descriptor);
-    return fail_memory();
+static int fail_write(const output_file *out) {
+    return fail("cannot write '%s': %s", out->given, strerror(errno));
 }
 
 int output_open(output_file *out, const char *path, const char *input) {
-    *out = (output_file){.given = path};
+    comet_message message;
+    *out = (output_file){.given = path, .target = {.descriptor = -1}};
     if (check_target(path, input) != DONE)
         return FAILED;
     watch_signals();
-    if (take_names(out, path) == DONE && create_temporary(out) == DONE)
+    if (comet_atomic_file_open(&out->target, path, &message) != COMET_OK)
+        return fail("%s", message.text);
+    int length = snprintf(doomed, sizeof doomed, "%s", out->target.temporary);
+    is_doomed = (size_t)length < sizeof doomed;
+    out->file = comet_atomic_file_stream(&out->target);
+    if (out->file)
         return DONE;
     output_abandon(out);
-    return FAILED;
+    return fail_memory();
 }
 
 int output_write(output_file *out, const void *data, size_t bytes) {
-    if (bytes && fwrite(data, 1, bytes, out->file) != bytes)
-        return fail("cannot write '%s': %s", out->given, strerror(errno));
-    return DONE;
+    return bytes && fwrite(data, 1, bytes, out->file) != bytes ? fail_write(out) : DONE;
 }
 
 int output_commit(output_file *out) {
-    int failed = fflush(out->file) != 0 || fsync(fileno(out->file)) != 0;
-    failed |= fclose(out->file) != 0;
+    comet_message message;
+    int closed = fclose(out->file);
     out->file = NULL;
-    if (failed || rename(out->temporary, out->path) != 0)
-        return fail("cannot write '%s': %s", out->given, strerror(errno));
-    doomed = NULL;
-    output_abandon(out);
+    if (closed != 0)
+        return fail_write(out);
+    if (comet_atomic_file_commit(&out->target, &message) != COMET_OK)
+        return fail("%s", message.text);
+    is_doomed = 0;
     return DONE;
 }
 
 void output_abandon(output_file *out) {
     if (out->file)
         fclose(out->file);
-    if (doomed)
-        unlink(doomed);
-    doomed = NULL;
-    free(out->path);
-    free(out->temporary);
-    *out = (output_file){0};
+    out->file = NULL;
+    comet_atomic_file_abandon(&out->target);
+    is_doomed = 0;
 }
 
 /* ---- tried at the beginning, for what is written at the end ---- */
@@ -134,9 +115,9 @@ comet_status output_try(const char *option, const char *path, comet_message *mes
         return comet_message_set(message, COMET_ERROR_IO, "%s: '%.400s' exists and is not a regular file", option,
                                  path);
     char *real = realpath(path, NULL); /* where a link points; NULL if there is nothing yet */
-    const int why = *path ? make_beside(real ? real : path) : ENOENT;
+    const int failure = *path ? make_beside(real ? real : path) : ENOENT;
     free(real);
-    if (why != 0)
-        return comet_message_set(message, COMET_ERROR_IO, "%s: cannot write '%.400s': %s", option, path, strerror(why));
+    if (failure != 0)
+        return comet_message_set(message, COMET_ERROR_IO, "%s: cannot write '%.400s': %s", option, path, strerror(failure));
     return COMET_OK;
 }

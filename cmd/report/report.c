@@ -7,16 +7,11 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/report/report_impl.h"
 #include "comet/version.h"
-
-static int fail_write(const report *r) {
-    return fail("cannot write the report '%s': %s", r->path, strerror(errno));
-}
 
 /* Renaming over a device or a folder would be a surprise. */
 static int check_target(const char *path) {
@@ -43,15 +38,17 @@ static void put_head(report *r, const char *title, const char *subtitle) {
 }
 
 int report_open(report *r, const char *path, const char *title, const char *subtitle) {
-    *r = (report){.path = path};
+    comet_message message;
+    *r = (report){.path = path, .target = {.descriptor = -1}};
     if (check_target(path) != DONE)
         return FAILED;
-    int length = snprintf(r->temporary, sizeof r->temporary, "%s.%ld.tmp", path, (long)getpid());
-    if (length < 0 || (size_t)length >= sizeof r->temporary)
-        return fail("the report's name is too long: '%s'", path);
-    r->file = fopen(r->temporary, "wb");
-    if (!r->file)
-        return fail_write(r);
+    if (comet_atomic_file_open(&r->target, path, &message) != COMET_OK)
+        return fail("the report: %s", message.text);
+    r->file = comet_atomic_file_stream(&r->target);
+    if (!r->file) {
+        comet_atomic_file_abandon(&r->target);
+        return fail_memory();
+    }
     put_head(r, title, subtitle);
     return DONE;
 }
@@ -62,24 +59,31 @@ void report_text(report *r, const char *paragraph) {
     fputs("</p>\n", r->file);
 }
 
-int report_close(report *r) {
-    fprintf(r->file, "</main>\n<footer>Made by comet %s</footer>\n</body>\n</html>\n", comet_version_string());
+/* Ends the stream; 0 if all of it was written. */
+static int close_stream(report *r) {
     int failed = ferror(r->file);
     failed |= fclose(r->file) != 0;
     r->file = NULL;
-    if (!failed && rename(r->temporary, r->path) == 0)
-        return DONE;
-    int answer = fail_write(r);
-    unlink(r->temporary);
+    return failed;
+}
+
+int report_close(report *r) {
+    comet_message message;
+    fprintf(r->file, "</main>\n<footer>Made by comet %s</footer>\n</body>\n</html>\n", comet_version_string());
+    int answer = DONE;
+    if (close_stream(r))
+        answer = fail("cannot write the report '%s': %s", r->path, strerror(errno));
+    else if (comet_atomic_file_commit(&r->target, &message) != COMET_OK)
+        answer = fail("the report: %s", message.text);
+    comet_atomic_file_abandon(&r->target); /* harmless after a commit */
     return answer;
 }
 
 void report_abandon(report *r) {
     if (!r->file)
         return;
-    fclose(r->file);
-    r->file = NULL;
-    unlink(r->temporary);
+    (void)close_stream(r);
+    comet_atomic_file_abandon(&r->target);
 }
 
 /* ---- figures ---- */

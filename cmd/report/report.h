@@ -15,10 +15,12 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/atomic_file.h"
+
 typedef struct report {
     FILE *file;
     const char *path;
-    char temporary[4096];
+    comet_atomic_file target;
     int figures;
 } report;
 

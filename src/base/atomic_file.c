@@ -83,6 +83,14 @@ comet_status comet_atomic_file_write(comet_atomic_file *file, const void *data, 
     return COMET_OK;
 }
 
+FILE *comet_atomic_file_stream(comet_atomic_file *file) {
+    int descriptor = dup(file->descriptor);
+    FILE *stream = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+    if (!stream && descriptor >= 0)
+        close(descriptor);
+    return stream;
+}
+
 /* The name is in the folder: only when that is on the disk is the new file there after a power cut. */
 static int sync_folder(const char *path) {
     char *folder = strdup(path);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files that are there completely or not at all, whenever the machine stops. */
-#ifndef COMET_DATA_ATOMIC_FILE_H
-#define COMET_DATA_ATOMIC_FILE_H
+#ifndef COMET_BASE_ATOMIC_FILE_H
+#define COMET_BASE_ATOMIC_FILE_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/message.h"
 
@@ -21,6 +22,9 @@ comet_status comet_atomic_file_open(comet_atomic_file *file, const char *path, c
 
 /* Appends. */
 comet_status comet_atomic_file_write(comet_atomic_file *file, const void *data, size_t bytes, comet_message *message);
+
+/* A stream of its own that appends to it, for fprintf; NULL: no memory. Closed with fclose, before the commit. */
+FILE *comet_atomic_file_stream(comet_atomic_file *file);
 
 /*
  * Brings it to the disk and gives it its name; then the folder to the disk, too. After a failure the former file, if

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One line for people, beside the status of a call: what is wrong and what to do. */
-#ifndef COMET_DATA_MESSAGE_H
-#define COMET_DATA_MESSAGE_H
+#ifndef COMET_BASE_MESSAGE_H
+#define COMET_BASE_MESSAGE_H
 
 #include <stdarg.h>
 

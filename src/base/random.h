@@ -3,8 +3,8 @@
  * Random words for data, from a counter: what is drawn for a sample depends on seed, epoch and sample alone, not on
  * who draws, when, or what was drawn before.
  */
-#ifndef COMET_DATA_RANDOM_H
-#define COMET_DATA_RANDOM_H
+#ifndef COMET_BASE_RANDOM_H
+#define COMET_BASE_RANDOM_H
 
 #include "base/philox.h"
 
