@@ -2,29 +2,18 @@
 #include "codec/isa.h"
 
 #include "base/fail.h"
+#include "base/isa.h"
 
-#if defined(COMET_X86_64)
-static int has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-           __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
-}
-
-static int has_avx512(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
+/* What the kernels of eb need on top: vectors of bytes shifted, permuted, compressed and counted. */
+static int has_all_avx512(void) {
+#ifdef COMET_X86_64
+    return comet_has_avx512() && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
            __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avx512vpopcntdq") &&
            __builtin_cpu_supports("gfni");
-}
 #else
-static int has_avx2(void) {
     return 0;
-}
-
-static int has_avx512(void) {
-    return 0;
-}
 #endif
+}
 
 int comet_isa_supported(comet_isa isa) {
     switch (isa) {
@@ -32,9 +21,9 @@ int comet_isa_supported(comet_isa isa) {
     case COMET_ISA_REFERENCE:
         return 1;
     case COMET_ISA_AVX2:
-        return has_avx2();
+        return comet_has_avx2();
     case COMET_ISA_AVX512:
-        return has_avx512();
+        return has_all_avx512();
     }
     return 0;
 }
@@ -45,6 +34,6 @@ comet_status comet_isa_resolve(comet_isa wanted, comet_isa *isa) {
         return comet_fail(COMET_ERROR_UNSUPPORTED, "exec->isa is %d, which this machine cannot run", (int)wanted);
     *isa = wanted;
     if (wanted == COMET_ISA_AUTO)
-        *isa = has_avx512() ? COMET_ISA_AVX512 : has_avx2() ? COMET_ISA_AVX2 : COMET_ISA_REFERENCE;
+        *isa = has_all_avx512() ? COMET_ISA_AVX512 : comet_has_avx2() ? COMET_ISA_AVX2 : COMET_ISA_REFERENCE;
     return COMET_OK;
 }

@@ -98,7 +98,7 @@ static size_t dct_workspace(const comet_tensor *tensor, const comet_codec_params
 
 /* ---- strips: from the tensor to blocks of codes, and back ---- */
 
-COMET_BODY dct_strip strip_at(const dct_shape *s, int64_t block, int64_t end) {
+COMET_INLINE dct_strip strip_at(const dct_shape *s, int64_t block, int64_t end) {
     int64_t place = block / s->maps.inner;
     dct_strip t = {.row = place / s->block_cols, .col = place % s->block_cols, .channel = block % s->maps.inner};
     int64_t left = s->maps.inner == 1 ? s->block_cols - t.col : s->maps.inner - t.channel;
@@ -106,17 +106,17 @@ COMET_BODY dct_strip strip_at(const dct_shape *s, int64_t block, int64_t end) {
     return t;
 }
 
-COMET_BODY float maximum_of(const uint8_t *body, int64_t channel) {
+COMET_INLINE float maximum_of(const uint8_t *body, int64_t channel) {
     return comet_float_of(comet_read_u32(body + 4 * channel));
 }
 
 /* NCHW: the maximum of the channel that a row of values belongs to. */
-COMET_BODY float row_maximum(const dct_work *w, const uint8_t *body, int64_t row) {
+COMET_INLINE float row_maximum(const dct_work *w, const uint8_t *body, int64_t row) {
     return maximum_of(body, row * w->s.width / w->s.maps.channel_run % w->s.maps.channels);
 }
 
 /* Rows and columns behind the edge repeat the last ones. */
-COMET_BODY void load_rows(const dct_work *w, const dct_strip *t, int8_t blocks[STRIP][64]) {
+COMET_INLINE void load_rows(const dct_work *w, const dct_strip *t, int8_t blocks[STRIP][64]) {
     float buffer[STRIP * SIDE];
     int8_t line[STRIP * SIDE];
     int64_t x = t->col * SIDE, n = comet_min_i64(t->count * SIDE, w->s.width - x);
@@ -130,7 +130,7 @@ COMET_BODY void load_rows(const dct_work *w, const dct_strip *t, int8_t blocks[S
     }
 }
 
-COMET_BODY void store_rows(const dct_work *w, const dct_strip *t, int8_t blocks[STRIP][64]) {
+COMET_INLINE void store_rows(const dct_work *w, const dct_strip *t, int8_t blocks[STRIP][64]) {
     float buffer[STRIP * SIDE];
     int8_t line[STRIP * SIDE];
     int64_t x = t->col * SIDE, n = comet_min_i64(t->count * SIDE, w->s.width - x);
@@ -144,11 +144,11 @@ COMET_BODY void store_rows(const dct_work *w, const dct_strip *t, int8_t blocks[
     }
 }
 
-COMET_BODY int64_t pixel_at(const dct_work *w, const dct_strip *t, int64_t row, int64_t x) {
+COMET_INLINE int64_t pixel_at(const dct_work *w, const dct_strip *t, int64_t row, int64_t x) {
     return (row * w->s.width + x) * w->s.maps.inner + t->channel;
 }
 
-COMET_BODY void load_pixels(const dct_work *w, const dct_strip *t, int8_t blocks[STRIP][64]) {
+COMET_INLINE void load_pixels(const dct_work *w, const dct_strip *t, int8_t blocks[STRIP][64]) {
     float buffer[STRIP];
     int8_t line[STRIP];
     for (int64_t i = 0; i < 64; i++) {
@@ -161,7 +161,7 @@ COMET_BODY void load_pixels(const dct_work *w, const dct_strip *t, int8_t blocks
     }
 }
 
-COMET_BODY void store_pixels(const dct_work *w, const dct_strip *t, int8_t blocks[STRIP][64]) {
+COMET_INLINE void store_pixels(const dct_work *w, const dct_strip *t, int8_t blocks[STRIP][64]) {
     float buffer[STRIP];
     int8_t line[STRIP];
     for (int64_t i = 0; i < 64; i++) {
@@ -179,7 +179,7 @@ COMET_BODY void store_pixels(const dct_work *w, const dct_strip *t, int8_t block
 /* ---- zero-value packing of a block ---- */
 
 /* Bit i is set where byte i is not 0, eight bytes at a time: see pack_flags in mask.c for the product. */
-COMET_BODY uint64_t mask_of(const int8_t coefficients[64]) {
+COMET_INLINE uint64_t mask_of(const int8_t coefficients[64]) {
     uint64_t mask = 0, low = 0x7f7f7f7f7f7f7f7fu;
     for (int i = 0; i < 8; i++) {
         uint64_t v = comet_read_u64(coefficients + 8 * i);
@@ -189,13 +189,13 @@ COMET_BODY uint64_t mask_of(const int8_t coefficients[64]) {
     return mask;
 }
 
-COMET_BODY uint8_t *pack_block(uint64_t mask, const int8_t coefficients[64], uint8_t *to) {
+COMET_INLINE uint8_t *pack_block(uint64_t mask, const int8_t coefficients[64], uint8_t *to) {
     for (; mask; mask &= mask - 1)
         *to++ = (uint8_t)coefficients[__builtin_ctzll(mask)];
     return to;
 }
 
-COMET_BODY const uint8_t *unpack_block(uint64_t mask, const uint8_t *from, int8_t coefficients[64]) {
+COMET_INLINE const uint8_t *unpack_block(uint64_t mask, const uint8_t *from, int8_t coefficients[64]) {
     memset(coefficients, 0, 64);
     for (; mask; mask &= mask - 1)
         coefficients[__builtin_ctzll(mask)] = (int8_t)*from++;
@@ -204,7 +204,7 @@ COMET_BODY const uint8_t *unpack_block(uint64_t mask, const uint8_t *from, int8_
 
 /* ---- compressing ---- */
 
-COMET_BODY uint8_t *compress_chunk(const dct_work *w, int64_t chunk, uint8_t *to) {
+COMET_INLINE uint8_t *compress_chunk(const dct_work *w, int64_t chunk, uint8_t *to) {
     int8_t blocks[STRIP][64], coefficients[64];
     int64_t end = comet_min_i64((chunk + 1) * CHUNK, w->s.blocks);
     dct_strip t;
@@ -225,13 +225,13 @@ COMET_BODY uint8_t *compress_chunk(const dct_work *w, int64_t chunk, uint8_t *to
 }
 
 /* A worker's chunks of the batch. */
-COMET_BODY void batch_share(const dct_work *w, unsigned worker, int64_t *first, int64_t *end) {
+COMET_INLINE void batch_share(const dct_work *w, unsigned worker, int64_t *first, int64_t *end) {
     *first = comet_min_i64(w->first_chunk + (int64_t)worker * BATCH, w->s.chunks);
     *end = comet_min_i64(*first + BATCH, w->s.chunks);
 }
 
 /* Packs into the worker's buffer; the offsets count from its start until place_share moves them. */
-COMET_BODY void pack_share(const dct_work *w, unsigned worker) {
+COMET_INLINE void pack_share(const dct_work *w, unsigned worker) {
     uint8_t *buffer = w->buffers + (size_t)worker * BATCH * CHUNK_BYTES, *to = buffer;
     int64_t chunk, end;
     for (batch_share(w, worker, &chunk, &end); chunk < end; chunk++) {
@@ -252,7 +252,7 @@ static void place_share(void *context, unsigned worker) {
            w->sizes[worker]);
 }
 
-COMET_BODY void codes_share(const dct_work *w, unsigned worker) {
+COMET_INLINE void codes_share(const dct_work *w, unsigned worker) {
     float buffer[DCT_RUN];
     int8_t codes[DCT_RUN];
     int64_t first, end;
@@ -271,7 +271,7 @@ COMET_BODY void codes_share(const dct_work *w, unsigned worker) {
 
 /* ---- decompressing ---- */
 
-COMET_BODY void values_share(const dct_work *w, unsigned worker) {
+COMET_INLINE void values_share(const dct_work *w, unsigned worker) {
     float buffer[DCT_RUN];
     int8_t codes[DCT_RUN];
     int64_t first, end;
@@ -290,7 +290,7 @@ COMET_BODY void values_share(const dct_work *w, unsigned worker) {
 }
 
 /* The chunk's values, or NULL if the table, the masks and the size of the body do not agree on them. */
-COMET_BODY const uint8_t *chunk_values(const dct_work *w, int64_t chunk) {
+COMET_INLINE const uint8_t *chunk_values(const dct_work *w, int64_t chunk) {
     const uint8_t *offsets = w->from + w->s.offsets_at;
     uint64_t at = comet_read_u64(offsets + 8 * chunk), bytes = 0, next = w->value_bytes;
     if (chunk + 1 < w->s.chunks)
@@ -302,7 +302,7 @@ COMET_BODY const uint8_t *chunk_values(const dct_work *w, int64_t chunk) {
     return valid ? w->from + w->s.rest_at + at : NULL;
 }
 
-COMET_BODY int decompress_chunk(const dct_work *w, int64_t chunk) {
+COMET_INLINE int decompress_chunk(const dct_work *w, int64_t chunk) {
     int8_t blocks[STRIP][64], coefficients[64];
     int64_t end = comet_min_i64((chunk + 1) * CHUNK, w->s.blocks);
     const uint8_t *from = chunk_values(w, chunk);
@@ -324,7 +324,7 @@ COMET_BODY int decompress_chunk(const dct_work *w, int64_t chunk) {
     return 1;
 }
 
-COMET_BODY void unpack_share(dct_work *w, unsigned worker) {
+COMET_INLINE void unpack_share(dct_work *w, unsigned worker) {
     int64_t chunk, end;
     for (comet_share(w->s.chunks, w->workers, worker, &chunk, &end); chunk < end; chunk++)
         if (!decompress_chunk(w, chunk))
@@ -333,7 +333,7 @@ COMET_BODY void unpack_share(dct_work *w, unsigned worker) {
 
 /* ---- the codec ---- */
 
-COMET_BODY void run_share(dct_work *w, unsigned worker) {
+COMET_INLINE void run_share(dct_work *w, unsigned worker) {
     if (w->to && w->s.transform)
         pack_share(w, worker);
     else if (w->to)
@@ -353,7 +353,7 @@ COMET_FOR_AVX2 static void run_avx2(void *context, unsigned worker) {
 }
 
 static void run(dct_work *w, comet_threads *threads) {
-    comet_parallel(threads, w->workers, COMET_HAS_AVX2 && w->isa >= COMET_ISA_AVX2 ? run_avx2 : run_any, w);
+    comet_parallel(threads, w->workers, w->isa >= COMET_ISA_AVX2 ? run_avx2 : run_any, w);
 }
 
 /* Batch by batch: the workers pack side by side, then their results move to where the ones before end. */

@@ -15,7 +15,7 @@ enum { DCT_K1 = 11363, DCT_K2 = 10703, DCT_K3 = 9633, DCT_K4 = 8192, DCT_K5 = 64
 enum { DCT_LOW = 8 }; /* horizontal + vertical frequency below this is 'lower' */
 
 /* The divisor of coefficient i: always 8, 16 or 32. */
-COMET_BODY int comet_dct_divisor(uint32_t table, int i) {
+COMET_INLINE int comet_dct_divisor(uint32_t table, int i) {
     if (table == 0 || i == 0)
         return 8;
     return i / 8 + i % 8 < DCT_LOW ? 32 : 16;
@@ -26,7 +26,7 @@ typedef struct dct_table {
     int16_t factors[64]; /* 32 / divisor */
 } dct_table;
 
-COMET_BODY void comet_dct_table(uint32_t table, dct_table *t) {
+COMET_INLINE void comet_dct_table(uint32_t table, dct_table *t) {
     for (int i = 0; i < 64; i++) {
         t->divisors[i] = (int16_t)comet_dct_divisor(table, i);
         t->factors[i] = (int16_t)(32 / t->divisors[i]);
@@ -34,7 +34,7 @@ COMET_BODY void comet_dct_table(uint32_t table, dct_table *t) {
 }
 
 /* Eight transforms side by side: to[8 u + i] = sum over y of M[u][y] * from[8 y + i]. */
-COMET_BODY void comet_dct_forward_pass(const int32_t *restrict from, int32_t *restrict to) {
+COMET_INLINE void comet_dct_forward_pass(const int32_t *restrict from, int32_t *restrict to) {
     for (int i = 0; i < 8; i++) {
         int32_t s0 = from[i] + from[56 + i], d0 = from[i] - from[56 + i];
         int32_t s1 = from[8 + i] + from[48 + i], d1 = from[8 + i] - from[48 + i];
@@ -53,7 +53,7 @@ COMET_BODY void comet_dct_forward_pass(const int32_t *restrict from, int32_t *re
 }
 
 /* to[8 x + i] = sum over v of M[v][x] * from[8 v + i]. */
-COMET_BODY void comet_dct_inverse_pass(const int32_t *restrict from, int32_t *restrict to) {
+COMET_INLINE void comet_dct_inverse_pass(const int32_t *restrict from, int32_t *restrict to) {
     for (int i = 0; i < 8; i++) {
         int32_t p = DCT_K4 * (from[i] + from[32 + i]), q = DCT_K4 * (from[i] - from[32 + i]);
         int32_t c1 = from[8 + i], c2 = from[16 + i], c3 = from[24 + i], c5 = from[40 + i], c6 = from[48 + i],
@@ -75,13 +75,13 @@ COMET_BODY void comet_dct_inverse_pass(const int32_t *restrict from, int32_t *re
     }
 }
 
-COMET_BODY int32_t comet_dct_clamp(int32_t v, int32_t least, int32_t greatest) {
+COMET_INLINE int32_t comet_dct_clamp(int32_t v, int32_t least, int32_t greatest) {
     v = v < least ? least : v;
     return v > greatest ? greatest : v;
 }
 
 /* values = floor((v + 2^8) / 2^9) inside int16, transposed. */
-COMET_BODY void comet_dct_turn(int32_t *restrict values, int32_t *restrict scratch) {
+COMET_INLINE void comet_dct_turn(int32_t *restrict values, int32_t *restrict scratch) {
     for (int i = 0; i < 64; i++)
         scratch[i] = comet_dct_clamp((values[i] + (1 << 8)) >> 9, INT16_MIN, INT16_MAX);
     for (int i = 0; i < 8; i++)
@@ -90,7 +90,7 @@ COMET_BODY void comet_dct_turn(int32_t *restrict values, int32_t *restrict scrat
 }
 
 /* 64 codes to 64 quantised coefficients. */
-COMET_BODY void comet_dct_forward(const int8_t codes[64], const dct_table *table, int8_t coefficients[64]) {
+COMET_INLINE void comet_dct_forward(const int8_t codes[64], const dct_table *table, int8_t coefficients[64]) {
     int32_t a[64], b[64];
     int16_t c[64];
     for (int i = 0; i < 64; i++)
@@ -107,7 +107,7 @@ COMET_BODY void comet_dct_forward(const int8_t codes[64], const dct_table *table
 }
 
 /* And back: 64 coefficients, any int8, to 64 codes. */
-COMET_BODY void comet_dct_inverse(const int8_t coefficients[64], const dct_table *table, int8_t codes[64]) {
+COMET_INLINE void comet_dct_inverse(const int8_t coefficients[64], const dct_table *table, int8_t codes[64]) {
     int32_t a[64], b[64];
     for (int i = 0; i < 64; i++)
         a[i] = coefficients[i] * table->divisors[i];

@@ -23,7 +23,7 @@ size_t comet_dct_maxima_workspace(const codec_maps *maps, int64_t count, unsigne
     return (size_t)maxima_workers(maps, count, threads) * (size_t)maps->channels * sizeof(uint32_t);
 }
 
-COMET_BODY uint32_t greatest(const float *x, int64_t n, uint32_t most) {
+COMET_INLINE uint32_t greatest(const float *x, int64_t n, uint32_t most) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t magnitude = comet_dct_magnitude(x[i]);
         most = magnitude > most ? magnitude : most;
@@ -31,14 +31,14 @@ COMET_BODY uint32_t greatest(const float *x, int64_t n, uint32_t most) {
     return most;
 }
 
-COMET_BODY void greatest_across(const float *x, int64_t n, uint32_t *most) {
+COMET_INLINE void greatest_across(const float *x, int64_t n, uint32_t *most) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t magnitude = comet_dct_magnitude(x[i]);
         most[i] = magnitude > most[i] ? magnitude : most[i];
     }
 }
 
-COMET_BODY void maxima_share(const maxima_work *w, unsigned worker) {
+COMET_INLINE void maxima_share(const maxima_work *w, unsigned worker) {
     float buffer[DCT_RUN];
     uint32_t *table = w->tables + (int64_t)worker * w->maps->channels;
     memset(table, 0, (size_t)w->maps->channels * sizeof *table);
@@ -67,7 +67,7 @@ void comet_dct_maxima(const codec_view *view, const codec_maps *maps, int64_t co
                       comet_isa isa, void *workspace, uint8_t *maxima) {
     maxima_work w = {.view = *view, .maps = maps, .count = count, .tables = workspace};
     w.workers = maxima_workers(maps, count, comet_threads_count(threads));
-    comet_parallel(threads, w.workers, COMET_HAS_AVX2 && isa >= COMET_ISA_AVX2 ? maxima_avx2 : maxima_any, &w);
+    comet_parallel(threads, w.workers, isa >= COMET_ISA_AVX2 ? maxima_avx2 : maxima_any, &w);
     for (int64_t c = 0; c < maps->channels; c++) {
         uint32_t most = 0;
         for (unsigned i = 0; i < w.workers; i++) {

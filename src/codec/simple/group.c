@@ -75,7 +75,7 @@ static inline int32_t order_of(int32_t pattern) {
 }
 
 /* Widens *least .. *greatest (ordered patterns) by the finite values of x. */
-COMET_BODY void extend(const float *x, int64_t n, int32_t *least, int32_t *greatest) {
+COMET_INLINE void extend(const float *x, int64_t n, int32_t *least, int32_t *greatest) {
     int32_t lo = *least, hi = *greatest;
     for (int64_t i = 0; i < n; i++) {
         int32_t pattern = (int32_t)comet_bits_of(x[i]), order = order_of(pattern);
@@ -89,7 +89,7 @@ COMET_BODY void extend(const float *x, int64_t n, int32_t *least, int32_t *great
 }
 
 /* The finite values' minimum and range as they are stored. */
-COMET_BODY void measure(const group_work *w, int64_t first, int64_t n, float *min, float *range) {
+COMET_INLINE void measure(const group_work *w, int64_t first, int64_t n, float *min, float *range) {
     float buffer[PIECE];
     int32_t lo = INT32_MAX, hi = INT32_MIN;
     for (int64_t done = 0; done < n; done += PIECE) {
@@ -106,7 +106,7 @@ COMET_BODY void measure(const group_work *w, int64_t first, int64_t n, float *mi
 }
 
 /* 16 random bits for each of 8 * DRAW values: base/philox.h on DRAW blocks side by side, so that it vectorises. */
-COMET_BODY void draw(uint64_t seed, int64_t group, uint32_t first_block, uint16_t *bits) {
+COMET_INLINE void draw(uint64_t seed, int64_t group, uint32_t first_block, uint16_t *bits) {
     uint32_t c[4][DRAW];
     for (uint32_t b = 0; b < DRAW; b++) {
         c[0][b] = (uint32_t)group;
@@ -130,14 +130,14 @@ static inline float place(float x, float min, float inv, float levels) {
 }
 
 /* Adding 2^23 leaves the nearest integer, ties to even, in the low bits. */
-COMET_BODY void round_nearest(const float *x, int64_t n, float min, float inv, float levels, uint8_t *codes) {
+COMET_INLINE void round_nearest(const float *x, int64_t n, float min, float inv, float levels, uint8_t *codes) {
     for (int64_t i = 0; i < n; i++)
         codes[i] = (uint8_t)comet_bits_of(place(x[i], min, inv, levels) + 0x1p23f);
 }
 
 /* place() <= levels and u < 1, but their sum may round up to levels + 1. */
-COMET_BODY void round_random(const float *x, int64_t n, float min, float inv, float levels, const uint16_t *bits,
-                             uint8_t *codes) {
+COMET_INLINE void round_random(const float *x, int64_t n, float min, float inv, float levels, const uint16_t *bits,
+                               uint8_t *codes) {
     for (int64_t i = 0; i < n; i++) {
         float sum = place(x[i], min, inv, levels) + (float)(2 * (int32_t)bits[i] + 1) * 0x1p-17f;
         sum = sum < levels ? sum : levels;
@@ -145,7 +145,7 @@ COMET_BODY void round_random(const float *x, int64_t n, float min, float inv, fl
     }
 }
 
-COMET_BODY void pack(const uint8_t *codes, int64_t bytes, unsigned bits, uint8_t *to) {
+COMET_INLINE void pack(const uint8_t *codes, int64_t bytes, unsigned bits, uint8_t *to) {
     if (bits == 8)
         memcpy(to, codes, (size_t)bytes);
     else if (bits == 4)
@@ -156,7 +156,7 @@ COMET_BODY void pack(const uint8_t *codes, int64_t bytes, unsigned bits, uint8_t
             to[i] = (uint8_t)(codes[4 * i] | codes[4 * i + 1] << 2 | codes[4 * i + 2] << 4 | codes[4 * i + 3] << 6);
 }
 
-COMET_BODY void unpack(const uint8_t *from, int64_t bytes, unsigned bits, uint8_t *codes) {
+COMET_INLINE void unpack(const uint8_t *from, int64_t bytes, unsigned bits, uint8_t *codes) {
     if (bits == 8)
         memcpy(codes, from, (size_t)bytes);
     else if (bits == 4)
@@ -171,7 +171,7 @@ COMET_BODY void unpack(const uint8_t *from, int64_t bytes, unsigned bits, uint8_
         }
 }
 
-COMET_BODY void compress_group(const group_work *w, int64_t group) {
+COMET_INLINE void compress_group(const group_work *w, int64_t group) {
     float buffer[PIECE], min, range, levels = (float)((1u << w->s.bits) - 1);
     uint16_t random[PIECE];
     uint8_t codes[PIECE];
@@ -197,7 +197,7 @@ COMET_BODY void compress_group(const group_work *w, int64_t group) {
 }
 
 /* 0 if minimum or range are none that an encoder writes. */
-COMET_BODY int decompress_group(const group_work *w, int64_t group) {
+COMET_INLINE int decompress_group(const group_work *w, int64_t group) {
     float buffer[PIECE];
     uint8_t codes[PIECE];
     float min = comet_float_of(comet_read_u32(w->from + group * PAIR_BYTES));
@@ -220,7 +220,7 @@ COMET_BODY int decompress_group(const group_work *w, int64_t group) {
     return 1;
 }
 
-COMET_BODY void run_share(group_work *w, unsigned worker) {
+COMET_INLINE void run_share(group_work *w, unsigned worker) {
     int64_t group, end;
     for (comet_share(w->s.groups, w->workers, worker, &group, &end); group < end; group++)
         if (w->to)
@@ -239,7 +239,7 @@ COMET_FOR_AVX2 static void run_avx2(void *context, unsigned worker) {
 
 static comet_status group_run(group_work *w, comet_threads *threads) {
     w->workers = comet_workers(threads, w->s.groups);
-    comet_parallel(threads, w->workers, COMET_HAS_AVX2 && w->isa >= COMET_ISA_AVX2 ? run_avx2 : run_any, w);
+    comet_parallel(threads, w->workers, w->isa >= COMET_ISA_AVX2 ? run_avx2 : run_any, w);
     return atomic_load(&w->corrupt) ? COMET_ERROR_CORRUPT : COMET_OK;
 }
 

@@ -23,7 +23,7 @@ static size_t mask_bound(const comet_tensor *tensor, const comet_codec_params *p
 }
 
 /* flags[i] = value i > 0. A positive pattern is one of 1 .. infinity, read as an integer; NaN lies above. */
-COMET_BODY void find_positive(comet_dtype dtype, const void *patterns, int64_t n, uint8_t *flags) {
+COMET_INLINE void find_positive(comet_dtype dtype, const void *patterns, int64_t n, uint8_t *flags) {
     const float *f = patterns;
     const uint16_t *h = patterns;
     const uint8_t *b = patterns;
@@ -48,14 +48,14 @@ COMET_BODY void find_positive(comet_dtype dtype, const void *patterns, int64_t n
 }
 
 /* Eight flags a byte: the product moves the lowest bit of byte i to bit 56 + i. */
-COMET_BODY void pack_flags(const uint8_t *flags, int64_t bytes, uint8_t *to) {
+COMET_INLINE void pack_flags(const uint8_t *flags, int64_t bytes, uint8_t *to) {
     for (int64_t i = 0; i < bytes; i++)
         to[i] = (uint8_t)((comet_read_u64(flags + 8 * i) * 0x0102040810204080u) >> 56);
 }
 
 /* One instance a type: the masks 1 << j are constants to the compiler. */
 #define EXPAND(name, type)                                                                                             \
-    COMET_BODY void name(const uint8_t *from, int64_t n, type one, type *to) {                                         \
+    COMET_INLINE void name(const uint8_t *from, int64_t n, type one, type *to) {                                       \
         for (int64_t i = 0; i < n / 8; i++)                                                                            \
             for (unsigned j = 0; j < 8; j++)                                                                           \
                 to[8 * i + j] = from[i] & (1u << j) ? one : 0;                                                         \
@@ -67,7 +67,7 @@ EXPAND(expand_f32, float)
 EXPAND(expand_16, uint16_t)
 EXPAND(expand_8, uint8_t)
 
-COMET_BODY void expand(comet_dtype dtype, const uint8_t *from, int64_t n, void *to) {
+COMET_INLINE void expand(comet_dtype dtype, const uint8_t *from, int64_t n, void *to) {
     switch (dtype) {
     case COMET_F32:
         expand_f32(from, n, 1.0f, to);
@@ -84,7 +84,7 @@ COMET_BODY void expand(comet_dtype dtype, const uint8_t *from, int64_t n, void *
     }
 }
 
-COMET_BODY void compress_unit(const mask_work *w, int64_t first, int64_t n) {
+COMET_INLINE void compress_unit(const mask_work *w, int64_t first, int64_t n) {
     float buffer[UNIT];
     uint8_t flags[UNIT];
     memset(flags + n / 8 * 8, 0, (size_t)(UNIT - n / 8 * 8)); /* the bits behind the last value are 0 */
@@ -92,7 +92,7 @@ COMET_BODY void compress_unit(const mask_work *w, int64_t first, int64_t n) {
     pack_flags(flags, comet_div_up(n, 8), w->to + first / 8);
 }
 
-COMET_BODY void decompress_unit(const mask_work *w, int64_t first, int64_t n) {
+COMET_INLINE void decompress_unit(const mask_work *w, int64_t first, int64_t n) {
     float buffer[UNIT];
     void *to = w->view.direct ? (void *)comet_view_at(&w->view, first) : buffer;
     expand(w->view.tensor->dtype, w->from + first / 8, n, to);
@@ -100,7 +100,7 @@ COMET_BODY void decompress_unit(const mask_work *w, int64_t first, int64_t n) {
         comet_access_store_bits(w->view.tensor, first, n, buffer);
 }
 
-COMET_BODY void run_share(const mask_work *w, unsigned worker) {
+COMET_INLINE void run_share(const mask_work *w, unsigned worker) {
     int64_t unit, end;
     for (comet_share(comet_div_up(w->count, UNIT), w->workers, worker, &unit, &end); unit < end; unit++) {
         int64_t first = unit * UNIT, n = comet_min_i64(UNIT, w->count - first);
@@ -121,7 +121,7 @@ COMET_FOR_AVX2 static void run_avx2(void *context, unsigned worker) {
 
 static void mask_run(mask_work *w, comet_threads *threads) {
     w->workers = comet_workers(threads, comet_div_up(w->count, UNIT));
-    comet_parallel(threads, w->workers, COMET_HAS_AVX2 && w->isa >= COMET_ISA_AVX2 ? run_avx2 : run_any, w);
+    comet_parallel(threads, w->workers, w->isa >= COMET_ISA_AVX2 ? run_avx2 : run_any, w);
 }
 
 static comet_status mask_compress(const codec_compress_job *job) {

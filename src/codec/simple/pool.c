@@ -70,7 +70,7 @@ static inline size_t pooled_at(const pool_work *w, const pool_part *p, int64_t x
 }
 
 /* Adds one row of `blocks` whole blocks of k single values; the first row of a block starts its sum. */
-COMET_BODY void add_blocks(const float *in, int64_t k, int64_t blocks, int start, float *sums) {
+COMET_INLINE void add_blocks(const float *in, int64_t k, int64_t blocks, int start, float *sums) {
     for (int64_t b = 0; b < blocks; b++) {
         float sum = start ? in[b * k] : sums[b] + in[b * k];
         for (int64_t i = 1; i < k; i++)
@@ -80,7 +80,7 @@ COMET_BODY void add_blocks(const float *in, int64_t k, int64_t blocks, int start
 }
 
 /* The same with the block's size known to the compiler where it is common. */
-COMET_BODY void add_row(const float *in, int64_t k, int64_t blocks, int start, float *sums) {
+COMET_INLINE void add_row(const float *in, int64_t k, int64_t blocks, int start, float *sums) {
     switch (k) {
     case 2:
         add_blocks(in, 2, blocks, start, sums);
@@ -96,7 +96,7 @@ COMET_BODY void add_row(const float *in, int64_t k, int64_t blocks, int start, f
     }
 }
 
-COMET_BODY void add_pixel(const float *in, int64_t channels, int start, float *sums) {
+COMET_INLINE void add_pixel(const float *in, int64_t channels, int start, float *sums) {
     if (start)
         memcpy(sums, in, (size_t)channels * sizeof *sums);
     else
@@ -105,8 +105,8 @@ COMET_BODY void add_pixel(const float *in, int64_t channels, int start, float *s
 }
 
 /* Adds a run of input pixels x .. x + pixels - 1 of one row. */
-COMET_BODY void add_run(const pool_work *w, const pool_part *p, int64_t x, int64_t pixels, int first_row,
-                        const float *in, float *sums) {
+COMET_INLINE void add_run(const pool_work *w, const pool_part *p, int64_t x, int64_t pixels, int first_row,
+                          const float *in, float *sums) {
     int64_t k = w->s.block;
     if (w->s.maps.inner == 1) { /* then the run is the part's whole row */
         int64_t blocks = pixels / k, rest = pixels % k;
@@ -127,14 +127,14 @@ COMET_BODY void add_run(const pool_work *w, const pool_part *p, int64_t x, int64
 }
 
 /* Sums to averages. A NaN becomes the one pattern: which NaN an addition gives differs between machines. */
-COMET_BODY void divide(float *sums, int64_t n, float count) {
+COMET_INLINE void divide(float *sums, int64_t n, float count) {
     for (int64_t i = 0; i < n; i++) {
         float mean = sums[i] / count;
         sums[i] = mean == mean ? mean : comet_float_of(0x7fc00000u);
     }
 }
 
-COMET_BODY void compress_part(const pool_work *w, const pool_part *p) {
+COMET_INLINE void compress_part(const pool_work *w, const pool_part *p) {
     float in[SEGMENT], sums[SEGMENT];
     for (int64_t y = p->in_y; y < p->in_y_end; y++)
         for (int64_t x = p->in_x; x < p->in_end; x += p->step) {
@@ -151,7 +151,7 @@ COMET_BODY void compress_part(const pool_work *w, const pool_part *p) {
 
 /* Each of `n` patterns k times. Through memcpy: neither side need be aligned. */
 #define REPEAT(name, type)                                                                                             \
-    COMET_BODY void name(const uint8_t *from, int64_t n, int64_t k, char *to) {                                        \
+    COMET_INLINE void name(const uint8_t *from, int64_t n, int64_t k, char *to) {                                      \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             type v;                                                                                                    \
             memcpy(&v, from + i * (int64_t)sizeof v, sizeof v);                                                        \
@@ -164,7 +164,7 @@ REPEAT(repeat_8, uint8_t)
 REPEAT(repeat_16, uint16_t)
 REPEAT(repeat_32, uint32_t)
 
-COMET_BODY void repeat(size_t size, const uint8_t *from, int64_t n, int64_t k, char *to) {
+COMET_INLINE void repeat(size_t size, const uint8_t *from, int64_t n, int64_t k, char *to) {
     if (size == 4)
         repeat_32(from, n, k, to);
     else if (size == 2)
@@ -173,7 +173,7 @@ COMET_BODY void repeat(size_t size, const uint8_t *from, int64_t n, int64_t k, c
         repeat_8(from, n, k, to);
 }
 
-COMET_BODY void repeat_single(size_t size, const uint8_t *from, int64_t n, int64_t k, char *to) {
+COMET_INLINE void repeat_single(size_t size, const uint8_t *from, int64_t n, int64_t k, char *to) {
     switch (k) {
     case 2:
         repeat(size, from, n, 2, to);
@@ -190,7 +190,7 @@ COMET_BODY void repeat_single(size_t size, const uint8_t *from, int64_t n, int64
 }
 
 /* The patterns of input pixels x .. x + pixels - 1. */
-COMET_BODY void expand_run(const pool_work *w, const pool_part *p, int64_t x, int64_t pixels, char *to) {
+COMET_INLINE void expand_run(const pool_work *w, const pool_part *p, int64_t x, int64_t pixels, char *to) {
     int64_t k = w->s.block, size = (int64_t)w->view.size;
     if (w->s.maps.inner == 1) {
         const uint8_t *from = w->from + pooled_at(w, p, x / k);
@@ -213,7 +213,7 @@ COMET_BODY void expand_run(const pool_work *w, const pool_part *p, int64_t x, in
 }
 
 /* A part's rows are all the same: expanded once, then copied. */
-COMET_BODY void decompress_part(const pool_work *w, const pool_part *p) {
+COMET_INLINE void decompress_part(const pool_work *w, const pool_part *p) {
     float buffer[SEGMENT];
     int64_t count = p->step * p->channels;
     for (int64_t x = p->in_x; x < p->in_end; x += p->step) {
@@ -231,7 +231,7 @@ COMET_BODY void decompress_part(const pool_work *w, const pool_part *p) {
 }
 
 /* Does pooled row `row` in parts, none of which has more than SEGMENT values of input a row. */
-COMET_BODY void run_row(const pool_work *w, int64_t row) {
+COMET_INLINE void run_row(const pool_work *w, int64_t row) {
     const codec_maps *m = &w->s.maps;
     int64_t k = w->s.block, y = row % w->s.height, map = row / w->s.height;
     int whole = m->inner <= SEGMENT / k;
@@ -253,7 +253,7 @@ COMET_BODY void run_row(const pool_work *w, int64_t row) {
     }
 }
 
-COMET_BODY void run_share(const pool_work *w, unsigned worker) {
+COMET_INLINE void run_share(const pool_work *w, unsigned worker) {
     int64_t row, end;
     for (comet_share(w->s.rows, w->workers, worker, &row, &end); row < end; row++)
         run_row(w, row);
@@ -269,7 +269,7 @@ COMET_FOR_AVX2 static void run_avx2(void *context, unsigned worker) {
 
 static void pool_run(pool_work *w, comet_threads *threads) {
     w->workers = comet_workers(threads, w->s.rows);
-    comet_parallel(threads, w->workers, COMET_HAS_AVX2 && w->isa >= COMET_ISA_AVX2 ? run_avx2 : run_any, w);
+    comet_parallel(threads, w->workers, w->isa >= COMET_ISA_AVX2 ? run_avx2 : run_any, w);
 }
 
 static comet_status pool_compress(const codec_compress_job *job) {

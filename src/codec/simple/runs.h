@@ -1,28 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What raw, mask, pool, group and dct share: runs of a view without a copy where its memory allows, the shares of
- * workers, the header fields that they leave 0, and functions compiled a second time for AVX2.
+ * workers, and the header fields that they leave 0. Their loops are compiled a second time for AVX2 (base/isa.h).
  */
 #ifndef COMET_CODEC_RUNS_H
 #define COMET_CODEC_RUNS_H
 
 #include "base/access.h"
 #include "base/bits.h"
+#include "base/isa.h"
 #include "base/parallel.h"
 #include "codec/codec_impl.h"
-
-/*
- * The same C for a second instruction set: an always-inline body, called from a function with this attribute. The bytes
- * stay the same, as nothing is contracted (-ffp-contract=off) and fmaf is exact either way.
- */
-#define COMET_BODY static inline __attribute__((always_inline))
-#if defined(COMET_X86_64)
-#define COMET_HAS_AVX2 1
-#define COMET_FOR_AVX2 __attribute__((target("avx2,fma,bmi,bmi2,popcnt")))
-#else
-#define COMET_HAS_AVX2 0
-#define COMET_FOR_AVX2
-#endif
 
 /* A CPU view; `direct` is its memory if values can be used in place: row-major, no gaps, aligned for their type. */
 typedef struct codec_view {

@@ -118,7 +118,7 @@ static void test_what_is_not_read(void **state) {
 
 static void test_capacity(void **state) {
     (void)state;
-    const comet_codec_result result = {.bytes = 1, .bound = 0.1, .stats = {.count = 2, .nonzero = 1, .sum_squares = 1}};
+    const comet_codec_record result = {.bytes = 1, .bound = 0.1, .stats = {.count = 2, .nonzero = 1, .sum_squares = 1}};
     for (int form = 0; form < FORMS; form++) {
         rng r = rng_seed(22);
         conv v = conv_new(&r, 3);
@@ -196,7 +196,7 @@ static void test_tensors(void **state) {
     rng r = rng_seed(24);
     batch b = batch_new(&r, 2, 4, 4, 3, 0.2);
     laid x = lay(&b, ROWS);
-    comet_codec_result result = {.bytes = 1, .bound = 0.1, .stats = {.count = 2, .nonzero = 1, .sum_squares = 1}};
+    comet_codec_record result = {.bytes = 1, .bound = 0.1, .stats = {.count = 2, .nonzero = 1, .sum_squares = 1}};
     comet_stats_exec exec = exec_new(BYTES, NULL);
     comet_stats_tensor seen = COMET_STATS_TENSOR_INIT;
     comet_tensor_pass pass = COMET_TENSOR_PASS_INIT;

@@ -103,7 +103,7 @@ static void check_slope(int form, int has_grid) {
         threshold[c] = c < 2 ? 100 : -100; /* all are on: below it where gamma is negative */
     }
     const comet_codec_grid grid = {5, scales, NULL, threshold, gamma};
-    const comet_codec_result result = {
+    const comet_codec_record result = {
         .bytes = 1, .bound = bound, .stats = {.count = 1, .nonzero = 1, .sum_squares = 1}};
     comet_tensor_pass pass = COMET_TENSOR_PASS_INIT;
     comet_stats_tensor seen = COMET_STATS_TENSOR_INIT;
@@ -139,7 +139,7 @@ static void test_off(void **state) {
     batch b = batch_new(&r, 2, 9, 9, 4, 0);
     const float threshold[4] = {100, 100, 100, 100};
     const comet_codec_grid grid = {4, NULL, NULL, threshold, NULL};
-    const comet_codec_result result = {.bytes = 1, .bound = 1, .stats = {.count = 1, .nonzero = 1, .sum_squares = 1}};
+    const comet_codec_record result = {.bytes = 1, .bound = 1, .stats = {.count = 1, .nonzero = 1, .sum_squares = 1}};
     comet_tensor_pass pass = COMET_TENSOR_PASS_INIT;
     comet_stats_tensor seen = COMET_STATS_TENSOR_INIT;
     laid l = lay(&b, PLANES);

@@ -32,7 +32,7 @@ static void tensors_free(tensors *t) {
     free(t->s.values);
 }
 
-static const comet_codec_result stored = {
+static const comet_codec_record stored = {
     .bytes = 100, .bound = 0.2, .stats = {.count = 50, .nonzero = 40, .sum_squares = 60}};
 
 static void see_norms(const tensors *t, const comet_tensor *x, const comet_tensor *dy, comet_threads *threads,
