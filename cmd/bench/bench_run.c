@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "cmd/bench/bench.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
@@ -67,14 +68,11 @@ static size_t count_cases(const bench_plan *plan) {
 }
 
 static bench_result *new_result(bench_results *results) {
-    if (results->count == results->room) {
-        size_t room = 2 * results->room + 64;
-        bench_result *items = realloc(results->items, room * sizeof *items);
-        if (!items)
-            return NULL;
-        results->items = items;
-        results->room = room;
-    }
+    bench_result *items =
+        comet_array_reserve(NULL, results->items, results->count, results->count + 1, &results->room, sizeof *items);
+    if (!items)
+        return NULL;
+    results->items = items;
     results->items[results->count] = (bench_result){0};
     return &results->items[results->count];
 }

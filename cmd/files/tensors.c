@@ -6,19 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/files/values.h"
 
 static int make_room(tensor_list *list) {
-    if (list->count < list->room)
-        return DONE;
-    size_t room = 2 * list->room + 16;
-    named_tensor *items = realloc(list->items, room * sizeof *items);
+    named_tensor *items =
+        comet_array_reserve(NULL, list->items, list->count, list->count + 1, &list->room, sizeof *items);
     if (!items)
         return fail_memory();
     list->items = items;
-    list->room = room;
     return DONE;
 }
 

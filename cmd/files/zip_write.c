@@ -6,6 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/array.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/common/text.h"
@@ -44,14 +45,11 @@ static int write_bytes(zip_writer *writer, const void *data, size_t bytes) {
 }
 
 static zip_entry *new_entry(zip_writer *writer, const char *name) {
-    if (writer->count == writer->room) {
-        size_t room = 2 * writer->room + 16;
-        zip_entry *entries = realloc(writer->entries, room * sizeof *entries);
-        if (!entries)
-            return NULL;
-        writer->entries = entries;
-        writer->room = room;
-    }
+    zip_entry *entries =
+        comet_array_reserve(NULL, writer->entries, writer->count, writer->count + 1, &writer->room, sizeof *entries);
+    if (!entries)
+        return NULL;
+    writer->entries = entries;
     zip_entry *entry = &writer->entries[writer->count];
     *entry = (zip_entry){.name = strdup(name), .header = writer->offset};
     writer->count += entry->name != NULL;

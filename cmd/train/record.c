@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
+
 void record_begin(record *r, const char *name, const comet_run_options *run) {
     *r = (record){.stride = 1, .figures.at_ceiling = -1};
     snprintf(r->figures.name, sizeof r->figures.name, "%s", name);
@@ -150,14 +152,11 @@ void record_end(record *r, comet_status status, const comet_run_result *result, 
 
 static void add(record *r, int32_t layer, double step, double bound) {
     record_figures *f = &r->figures;
-    if (f->bound_count == r->bound_capacity) {
-        size_t capacity = r->bound_capacity ? 2 * r->bound_capacity : 256;
-        record_bound *bounds = realloc(r->bounds, capacity * sizeof *bounds);
-        if (!bounds)
-            return;
-        r->bounds = bounds;
-        r->bound_capacity = capacity;
-    }
+    record_bound *bounds =
+        comet_array_reserve(NULL, r->bounds, f->bound_count, f->bound_count + 1, &r->bound_capacity, sizeof *bounds);
+    if (!bounds)
+        return;
+    r->bounds = bounds;
     r->bounds[f->bound_count++] = (record_bound){layer, step, bound};
 }
 

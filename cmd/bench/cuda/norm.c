@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "cmd/bench/cuda/measure.h"
 #include "cmd/common/message.h"
 #include "cmd/common/parse.h"
@@ -234,14 +235,11 @@ static int read_result(norm_bed *b, norm_result *r) {
 }
 
 static norm_result *new_result(norm_results *results) {
-    if (results->count == results->room) {
-        size_t room = 2 * results->room + 64;
-        norm_result *items = realloc(results->items, room * sizeof *items);
-        if (!items)
-            return NULL;
-        results->items = items;
-        results->room = room;
-    }
+    norm_result *items =
+        comet_array_reserve(NULL, results->items, results->count, results->count + 1, &results->room, sizeof *items);
+    if (!items)
+        return NULL;
+    results->items = items;
     results->items[results->count] = (norm_result){0};
     return &results->items[results->count++];
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "cmd/bench/cuda/measure.h"
 #include "cmd/common/message.h"
 #include "cmd/common/parse.h"
@@ -42,14 +43,11 @@ static size_t count_cases(const bench_plan *plan) {
 }
 
 static cuda_result *new_result(cuda_results *results) {
-    if (results->count == results->room) {
-        size_t room = 2 * results->room + 64;
-        cuda_result *items = realloc(results->items, room * sizeof *items);
-        if (!items)
-            return NULL;
-        results->items = items;
-        results->room = room;
-    }
+    cuda_result *items =
+        comet_array_reserve(NULL, results->items, results->count, results->count + 1, &results->room, sizeof *items);
+    if (!items)
+        return NULL;
+    results->items = items;
     results->items[results->count] = (cuda_result){0};
     return &results->items[results->count];
 }

@@ -6,6 +6,8 @@
  */
 #include <string.h>
 
+#include "base/array.h"
+#include "base/fail.h"
 #include "base/memory.h"
 #include "data/files/safetensors_impl.h"
 
@@ -225,37 +227,21 @@ static comet_status take_tensor(parser *p, comet_safetensors_entry *entry) {
     return take(p, '}') && seen == KEY_ALL ? COMET_OK : damaged(p, "a tensor is not described completely");
 }
 
-/* Room for one more element of `size` bytes in an array. */
-static comet_status grow(parser *p, void **array, size_t count, size_t *capacity, size_t size) {
-    if (count < *capacity)
-        return COMET_OK;
-    size_t more = *capacity ? 2 * *capacity : 64;
-    void *larger = comet_memory_take(p->allocator, more * size);
-    if (!larger)
-        return comet_message_memory(p->message);
-    if (count)
-        memcpy(larger, *array, count * size);
-    comet_memory_give(p->allocator, *array, *capacity * size);
-    *array = larger;
-    *capacity = more;
-    return COMET_OK;
-}
-
 static comet_status take_text(parser *p) {
     comet_safetensors_index *index = p->index;
-    void *array = index->metadata;
-    comet_status status = grow(p, &array, index->metadata_count, &index->metadata_capacity, sizeof *index->metadata);
-    index->metadata = array;
-    char *key, *value;
-    if (status == COMET_OK)
-        status = take_string(p, &key);
-    if (status == COMET_OK && !take(p, ':'))
+    size_t count = index->metadata_count;
+    comet_safetensors_text *metadata = comet_array_reserve(p->allocator, index->metadata, count, count + 1,
+                                                           &index->metadata_capacity, sizeof *metadata);
+    if (!metadata)
+        return comet_message_memory(p->message);
+    index->metadata = metadata;
+    char *key = NULL, *value = NULL;
+    COMET_TRY(take_string(p, &key));
+    if (!take(p, ':'))
         return damaged(p, "a colon is missing");
-    if (status == COMET_OK)
-        status = take_string(p, &value);
-    if (status == COMET_OK)
-        index->metadata[index->metadata_count++] = (comet_safetensors_text){key, value};
-    return status;
+    COMET_TRY(take_string(p, &value));
+    metadata[index->metadata_count++] = (comet_safetensors_text){key, value};
+    return COMET_OK;
 }
 
 static comet_status take_metadata(parser *p) {
@@ -282,12 +268,12 @@ static comet_status take_member(parser *p, int *has_metadata) {
         return damaged(p, "a colon is missing");
     if (strcmp(name, "__metadata__") == 0)
         return (*has_metadata)++ ? damaged(p, "there is metadata twice") : take_metadata(p);
-    void *array = index->entries;
-    status = grow(p, &array, index->count, &index->capacity, sizeof *index->entries);
-    index->entries = array;
-    if (status != COMET_OK)
-        return status;
-    comet_safetensors_entry *entry = &index->entries[index->count++];
+    comet_safetensors_entry *entries = comet_array_reserve(p->allocator, index->entries, index->count, index->count + 1,
+                                                           &index->capacity, sizeof *entries);
+    if (!entries)
+        return comet_message_memory(p->message);
+    index->entries = entries;
+    comet_safetensors_entry *entry = &entries[index->count++];
     *entry = (comet_safetensors_entry){.name = name};
     return take_tensor(p, entry);
 }

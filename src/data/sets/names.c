@@ -4,32 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/memory.h"
 
 enum { FIRST_CAPACITY = 4096 };
 
-static comet_status grow(comet_names *names, size_t needed, comet_message *message) {
-    size_t capacity = names->capacity ? 2 * names->capacity : FIRST_CAPACITY;
-    while (capacity < needed)
-        capacity *= 2;
-    char *text = comet_memory_take(names->allocator, capacity);
-    if (!text)
-        return comet_message_memory(message);
-    if (names->used)
-        memcpy(text, names->text, names->used);
-    comet_memory_give(names->allocator, names->text, names->capacity);
-    names->text = text;
-    names->capacity = capacity;
-    return COMET_OK;
-}
-
 comet_status comet_names_add(comet_names *names, const char *name, comet_message *message) {
     size_t bytes = strlen(name) + 1;
-    if (bytes > names->capacity - names->used) {
-        comet_status status = grow(names, names->used + bytes, message);
-        if (status != COMET_OK)
-            return status;
-    }
+    size_t needed = names->used + bytes, wanted = needed > FIRST_CAPACITY ? needed : FIRST_CAPACITY;
+    char *text = comet_array_reserve(names->allocator, names->text, names->used, wanted, &names->capacity, 1);
+    if (!text)
+        return comet_message_memory(message);
+    names->text = text;
     memcpy(names->text + names->used, name, bytes);
     names->used += bytes;
     names->count++;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/memory.h"
 #include "train/graph/graph_impl.h"
 
@@ -37,9 +38,9 @@ void comet_graph_free(comet_graph *g) {
         comet_memory_give(allocator, (void *)g->parameters[i].name, COMET_NAME_BYTES);
     if (g->space)
         g->space->give(g->space, g->memory, g->memory_bytes);
-    comet_memory_give(allocator, g->parameters, (size_t)g->parameter_room * sizeof *g->parameters);
-    comet_memory_give(allocator, g->nodes, (size_t)g->node_room * sizeof *g->nodes);
-    comet_memory_give(allocator, g->values, (size_t)g->value_room * sizeof *g->values);
+    comet_memory_give(allocator, g->parameters, g->parameter_room * sizeof *g->parameters);
+    comet_memory_give(allocator, g->nodes, g->node_room * sizeof *g->nodes);
+    comet_memory_give(allocator, g->values, g->value_room * sizeof *g->values);
     comet_memory_give(allocator, g, sizeof *g);
 }
 
@@ -55,25 +56,16 @@ comet_value comet_graph_fail(comet_graph *g, comet_status status, const char *fo
     return -1;
 }
 
-/* Room for one more of `size` bytes; the array may move. */
-static int grow(comet_graph *g, void **array, int count, int *room, size_t size) {
-    if (count < *room)
-        return 1;
-    int wanted = *room ? *room * 2 : 64;
-    void *larger = comet_memory_take(g->allocator, (size_t)wanted * size);
-    if (!larger)
-        return 0;
-    if (*array)
-        memcpy(larger, *array, (size_t)count * size);
-    comet_memory_give(g->allocator, *array, (size_t)*room * size);
-    *array = larger;
-    *room = wanted;
-    return 1;
+static comet_value no_memory(comet_graph *g) {
+    return comet_graph_fail(g, COMET_ERROR_MEMORY, "out of memory while the network is built");
 }
 
 static comet_value add_value(comet_graph *g, comet_shape shape, int producer) {
-    if (!grow(g, (void **)&g->values, g->value_count, &g->value_room, sizeof *g->values))
-        return comet_graph_fail(g, COMET_ERROR_MEMORY, "out of memory while the network is built");
+    const size_t count = (size_t)g->value_count;
+    void *values = comet_array_reserve(g->allocator, g->values, count, count + 1, &g->value_room, sizeof *g->values);
+    if (!values)
+        return no_memory(g);
+    g->values = values;
     g->values[g->value_count] = (comet_value_info){shape, producer};
     return g->value_count++;
 }
@@ -133,10 +125,13 @@ comet_node *comet_graph_add_node(comet_graph *g, comet_op_kind kind, const char 
         comet_graph_fail(g, COMET_ERROR_ARGUMENT, "%s: the name is too long", name);
         return NULL;
     }
-    if (!grow(g, (void **)&g->nodes, g->node_count, &g->node_room, sizeof *g->nodes)) {
-        comet_graph_fail(g, COMET_ERROR_MEMORY, "out of memory while the network is built");
+    const size_t count = (size_t)g->node_count;
+    void *nodes = comet_array_reserve(g->allocator, g->nodes, count, count + 1, &g->node_room, sizeof *g->nodes);
+    if (!nodes) {
+        no_memory(g);
         return NULL;
     }
+    g->nodes = nodes;
     comet_value output = add_value(g, shape, g->node_count);
     if (output < 0)
         return NULL;
@@ -152,22 +147,22 @@ comet_node *comet_graph_add_node(comet_graph *g, comet_op_kind kind, const char 
     return node;
 }
 
-static comet_status no_name(comet_graph *g) {
-    comet_graph_fail(g, COMET_ERROR_MEMORY, "out of memory while the network is built");
-    return COMET_ERROR_MEMORY;
-}
-
 void comet_graph_add_parameter(comet_graph *g, int place, const char *suffix, comet_parameter_kind kind, int ndim,
                                const int64_t *shape, int fan_in, int fan_out) {
     if (g->status != COMET_OK)
         return;
     comet_node *node = &g->nodes[g->node_count - 1];
     char *name = comet_memory_take(g->allocator, COMET_NAME_BYTES);
-    if (!name || !grow(g, (void **)&g->parameters, g->parameter_count, &g->parameter_room, sizeof *g->parameters)) {
+    const size_t count = (size_t)g->parameter_count;
+    void *parameters = name ? comet_array_reserve(g->allocator, g->parameters, count, count + 1, &g->parameter_room,
+                                                  sizeof(comet_parameter))
+                            : NULL;
+    if (!parameters) {
         comet_memory_give(g->allocator, name, COMET_NAME_BYTES);
-        no_name(g);
+        no_memory(g);
         return;
     }
+    g->parameters = parameters;
     snprintf(name, COMET_NAME_BYTES, "%.*s%s", (int)(COMET_NAME_BYTES - sizeof ".running_mean"), node->name, suffix);
     comet_parameter *p = &g->parameters[g->parameter_count];
     *p = (comet_parameter){.name = name, .kind = kind, .ndim = ndim, .count = 1, .fan_in = fan_in, .fan_out = fan_out};

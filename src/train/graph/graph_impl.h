@@ -61,7 +61,8 @@ struct comet_graph {
     comet_value_info *values;
     comet_node *nodes;
     comet_parameter *parameters;
-    int value_count, value_room, node_count, node_room, parameter_count, parameter_room;
+    int value_count, node_count, parameter_count;
+    size_t value_room, node_room, parameter_room;
     comet_value input, output; /* -1: not set */
     comet_space *space;        /* of the memory; NULL: there is none yet */
     void *memory;

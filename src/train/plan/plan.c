@@ -5,23 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/memory.h"
 #include "train/plan/plan_impl.h"
 
 int comet_plan_grow(comet_plan *p, void **array, int count, int *room, size_t size) {
-    if (count < *room)
-        return 1;
-    int wanted = *room ? *room * 2 : 64;
-    void *larger = comet_memory_take(p->allocator, (size_t)wanted * size);
+    size_t now = (size_t)*room;
+    void *larger = comet_array_reserve(p->allocator, *array, (size_t)count, (size_t)count + 1, &now, size);
     if (!larger) {
         p->status = COMET_ERROR_MEMORY;
         return 0;
     }
-    if (*array)
-        memcpy(larger, *array, (size_t)count * size);
-    comet_memory_give(p->allocator, *array, (size_t)*room * size);
     *array = larger;
-    *room = wanted;
+    *room = (int)now;
     return 1;
 }
 
