@@ -19,8 +19,8 @@ typedef struct worker {
 } worker;
 
 struct comet_threads {
-    comet_allocator allocator;
-    int has_allocator;
+    comet_allocator allocator_copy;
+    const comet_allocator *allocator; /* NULL or &allocator_copy */
     unsigned count;
     pthread_mutex_t turn; /* held by the call that uses the pool */
     pthread_mutex_t lock; /* guards all below */
@@ -74,14 +74,11 @@ static void stop_workers(comet_threads *pool, unsigned started) {
 }
 
 static void pool_destroy(comet_threads *pool) {
-    comet_allocator allocator = pool->allocator;
-    int has_allocator = pool->has_allocator;
-    size_t bytes = pool_bytes(pool->count);
     pthread_cond_destroy(&pool->finished);
     pthread_cond_destroy(&pool->posted);
     pthread_mutex_destroy(&pool->lock);
     pthread_mutex_destroy(&pool->turn);
-    comet_memory_give(has_allocator ? &allocator : NULL, pool, bytes);
+    comet_memory_give(pool->allocator, pool, pool_bytes(pool->count));
 }
 
 /* A pool in which nobody works yet. */
@@ -93,9 +90,8 @@ static comet_status pool_new(unsigned count, const comet_allocator *allocator, c
     comet_threads *pool = comet_memory_take(allocator, pool_bytes(count));
     if (!pool)
         return COMET_ERROR_MEMORY;
-    *pool = (comet_threads){.count = count, .has_allocator = allocator != NULL};
-    if (allocator)
-        pool->allocator = *allocator;
+    *pool = (comet_threads){.count = count};
+    pool->allocator = comet_memory_hold(&pool->allocator_copy, allocator);
     pthread_mutex_init(&pool->turn, NULL);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->posted, NULL);

@@ -134,10 +134,7 @@ static comet_status fill(comet_control *c, const comet_control_methods *methods,
     fenv_t callers;
     c->methods = methods;
     c->options = *options;
-    if (options->allocator) {
-        c->allocator = *options->allocator;
-        c->options.allocator = &c->allocator;
-    }
+    c->options.allocator = comet_memory_hold(&c->allocator, options->allocator);
     c->iteration = -1;
     c->safety = (control_safety){.tightness = 1.0, .trouble_at = -1, .eased_at = -1};
     copy_tensors(c, tensors);
@@ -179,9 +176,7 @@ void comet_control_free(comet_control *control) {
         return;
     if (control->methods->release)
         control->methods->release(control->instance);
-    comet_allocator allocator = control->allocator;
-    int has_allocator = control->options.allocator != NULL;
-    comet_memory_give(has_allocator ? &allocator : NULL, control, control->bytes);
+    comet_memory_give(control->options.allocator, control, control->bytes);
 }
 
 uint32_t comet_control_needs(const comet_control *control) {

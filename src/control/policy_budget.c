@@ -10,9 +10,9 @@
 #include "control/control.h"
 
 typedef struct budget {
-    comet_allocator allocator;
-    int has_allocator;
-    size_t bytes; /* of `items` */
+    comet_allocator allocator_copy;
+    const comet_allocator *allocator; /* NULL or &allocator_copy */
+    size_t bytes;                     /* of `items` */
     allocate_item *items;
 } budget;
 
@@ -21,9 +21,8 @@ static comet_status create(const comet_control_view *view, void **instance) {
     budget *b = comet_memory_take(allocator, sizeof *b);
     if (!b)
         return COMET_ERROR_MEMORY;
-    *b = (budget){.has_allocator = allocator != NULL, .bytes = (size_t)view->count * sizeof *b->items};
-    if (allocator)
-        b->allocator = *allocator;
+    *b = (budget){.bytes = (size_t)view->count * sizeof *b->items};
+    b->allocator = comet_memory_hold(&b->allocator_copy, allocator);
     b->items = comet_memory_take(allocator, b->bytes);
     if (!b->items) {
         comet_memory_give(allocator, b, sizeof *b);
@@ -35,10 +34,8 @@ static comet_status create(const comet_control_view *view, void **instance) {
 
 static void release(void *instance) {
     budget *b = instance;
-    comet_allocator allocator = b->allocator;
-    const comet_allocator *a = b->has_allocator ? &allocator : NULL;
-    comet_memory_give(a, b->items, b->bytes);
-    comet_memory_give(a, b, sizeof *b);
+    comet_memory_give(b->allocator, b->items, b->bytes);
+    comet_memory_give(b->allocator, b, sizeof *b);
 }
 
 static int takes_part(const comet_control_tensor_view *tensor) {

@@ -24,8 +24,7 @@ static void *take(comet_assess *a, size_t count, size_t size) {
 void comet_assess_free(comet_assess *a) {
     if (!a)
         return;
-    comet_allocator copy = a->allocator_copy;
-    const comet_allocator *allocator = a->allocator ? &copy : NULL;
+    const comet_allocator *allocator = a->allocator;
     for (int i = 0; i < a->block_count; i++)
         comet_memory_give(allocator, a->blocks[i].memory, a->blocks[i].bytes);
     comet_memory_give(allocator, a, sizeof *a);
@@ -150,10 +149,7 @@ comet_status comet_assess_new(comet_trainer *trainer, const comet_assess_options
     if (!a)
         return comet_message_memory(message);
     *a = (comet_assess){.options = *options, .trainer = trainer, .graph = comet_trainer_graph(trainer)};
-    if (allocator) {
-        a->allocator_copy = *allocator;
-        a->allocator = &a->allocator_copy;
-    }
+    a->allocator = comet_memory_hold(&a->allocator_copy, allocator);
     a->tensors = comet_probe_tensors(trainer, &a->tensor_count);
     a->parameter_count = comet_graph_parameters(a->graph);
     status = count_all(a, message);

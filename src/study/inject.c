@@ -84,10 +84,7 @@ comet_status comet_inject_new(const char *text, uint64_t seed, const comet_alloc
     if (!in)
         return comet_message_memory(message);
     memset(in, 0, bytes_of(count));
-    if (allocator) {
-        in->allocator_copy = *allocator;
-        in->allocator = &in->allocator_copy;
-    }
+    in->allocator = comet_memory_hold(&in->allocator_copy, allocator);
     in->seed = seed;
     in->count = count;
     for (int i = 0; i < count; i++) {
@@ -109,8 +106,7 @@ comet_status comet_inject_new(const char *text, uint64_t seed, const comet_alloc
 void comet_inject_free(comet_inject *in) {
     if (!in)
         return;
-    comet_allocator copy = in->allocator_copy;
-    comet_memory_give(in->allocator ? &copy : NULL, in, bytes_of(in->count));
+    comet_memory_give(in->allocator, in, bytes_of(in->count));
 }
 
 /* ---- whom it concerns ---- */

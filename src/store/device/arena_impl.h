@@ -42,8 +42,9 @@ typedef struct arena_readback {
 
 struct comet_arena {
     const arena_driver *driver;
-    comet_allocator allocator;
-    int has_allocator, has_range, graphs;
+    comet_allocator allocator_copy;
+    const comet_allocator *allocator; /* NULL or &allocator_copy */
+    int has_range, graphs;
     int32_t device;
     void *queue;
 

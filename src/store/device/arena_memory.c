@@ -37,8 +37,7 @@ static comet_status tear_down(comet_arena *a) {
             status = both(status, d->event_free(d, a->readbacks[i].event));
     pthread_cond_destroy(&a->closed);
     pthread_mutex_destroy(&a->lock);
-    comet_allocator allocator = a->allocator;
-    comet_memory_give(a->has_allocator ? &allocator : NULL, a, arena_bytes(a->most_entries));
+    comet_memory_give(a->allocator, a, arena_bytes(a->most_entries));
     return status;
 }
 
@@ -115,9 +114,7 @@ comet_status comet_arena_create_with(const arena_driver *driver, const comet_are
         return COMET_ERROR_MEMORY;
     memset(a, 0, arena_bytes(o.max_entries));
     a->driver = driver;
-    a->has_allocator = o.allocator != NULL;
-    if (o.allocator)
-        a->allocator = *o.allocator;
+    a->allocator = comet_memory_hold(&a->allocator_copy, o.allocator);
     a->device = o.device;
     a->queue = o.queue;
     a->most_entries = o.max_entries;

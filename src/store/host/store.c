@@ -13,9 +13,8 @@ static comet_store *allocate(const comet_allocator *allocator) {
     comet_store *s = comet_memory_take(allocator, sizeof *s);
     if (!s)
         return NULL;
-    *s = (comet_store){.has_allocator = allocator != NULL, .spill = {.file = -1}};
-    if (allocator)
-        s->allocator = *allocator;
+    *s = (comet_store){.spill = {.file = -1}};
+    s->allocator = comet_memory_hold(&s->allocator_copy, allocator);
     s->stats.overhead_bytes = comet_align_up(sizeof *s, COMET_ALIGNMENT);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
@@ -23,12 +22,10 @@ static comet_store *allocate(const comet_allocator *allocator) {
 }
 
 static void deallocate(comet_store *s) {
-    comet_allocator allocator = s->allocator;
-    int has_allocator = s->has_allocator;
     comet_spill_close(&s->spill);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
-    comet_memory_give(has_allocator ? &allocator : NULL, s, sizeof *s);
+    comet_memory_give(s->allocator, s, sizeof *s);
 }
 
 static comet_status start(comet_store *s, const store_io *io, const comet_store_options *o) {

@@ -69,8 +69,8 @@ typedef struct store_entry {
 } store_entry;
 
 struct comet_store {
-    comet_allocator allocator;
-    int has_allocator;
+    comet_allocator allocator_copy;
+    const comet_allocator *allocator; /* NULL or &allocator_copy */
     comet_threads *threads;
     size_t limit, scratch_share; /* limit SIZE_MAX: none */
     int spill_checksum, background;

@@ -55,10 +55,7 @@ static comet_collect *take(const comet_plan *p, int acgc, const comet_allocator 
     c->bytes = l.bytes;
     c->count = counted.count;
     c->acgc = acgc;
-    if (allocator) {
-        c->allocator_copy = *allocator;
-        c->allocator = &c->allocator_copy;
-    }
+    c->allocator = comet_memory_hold(&c->allocator_copy, allocator);
     l = (layout){(char *)c, 0};
     lay_out(c, p, &l);
     return c;
@@ -95,11 +92,9 @@ void comet_collect_check(comet_collect *c, comet_status status) {
 void comet_collect_free(comet_collect *c) {
     if (!c)
         return;
-    comet_allocator copy = c->allocator_copy;
-    const comet_allocator *allocator = c->allocator ? &copy : NULL;
     if (c->workspace_bytes)
         c->backend->space->give(c->backend->space, c->workspace, c->workspace_bytes);
-    comet_memory_give(allocator, c, c->bytes);
+    comet_memory_give(c->allocator, c, c->bytes);
 }
 
 size_t comet_collect_bytes(const comet_collect *c) {

@@ -20,10 +20,7 @@ comet_status comet_graph_new(const comet_allocator *allocator, comet_graph **gra
     if (!g)
         return COMET_ERROR_MEMORY;
     memset(g, 0, sizeof *g);
-    if (allocator) {
-        g->allocator_copy = *allocator;
-        g->allocator = &g->allocator_copy;
-    }
+    g->allocator = comet_memory_hold(&g->allocator_copy, allocator);
     g->input = g->output = -1;
     *graph = g;
     return COMET_OK;
@@ -32,8 +29,7 @@ comet_status comet_graph_new(const comet_allocator *allocator, comet_graph **gra
 void comet_graph_free(comet_graph *g) {
     if (!g)
         return;
-    comet_allocator copy = g->allocator_copy;
-    const comet_allocator *allocator = g->allocator ? &copy : NULL;
+    const comet_allocator *allocator = g->allocator;
     for (int i = 0; i < g->parameter_count; i++)
         comet_memory_give(allocator, (void *)g->parameters[i].name, COMET_NAME_BYTES);
     if (g->space)

@@ -20,10 +20,7 @@ comet_status comet_forms_new(const char *codec, double error_rel, const char *ov
     if (!f)
         return comet_message_memory(message);
     memset(f, 0, forms_bytes(rules));
-    if (allocator) {
-        f->allocator_copy = *allocator;
-        f->allocator = &f->allocator_copy;
-    }
+    f->allocator = comet_memory_hold(&f->allocator_copy, allocator);
     f->rules = rules;
     comet_status status = comet_forms_read_wish(codec ? codec : "none", error_rel, &f->all, message);
     if (status == COMET_OK)
@@ -39,8 +36,7 @@ comet_status comet_forms_new(const char *codec, double error_rel, const char *ov
 void comet_forms_free(comet_forms *f) {
     if (!f)
         return;
-    comet_allocator copy = f->allocator_copy;
-    comet_memory_give(f->allocator ? &copy : NULL, f, forms_bytes(f->rules));
+    comet_memory_give(f->allocator, f, forms_bytes(f->rules));
 }
 
 /* ---- choosing ---- */

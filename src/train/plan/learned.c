@@ -20,10 +20,7 @@ comet_status comet_learned_new(const comet_plan *plan, const comet_allocator *al
         return COMET_ERROR_MEMORY;
     }
     *l = (comet_learned){.plan = plan, .count = count, .entries = entries};
-    if (allocator) {
-        l->allocator_copy = *allocator;
-        l->allocator = &l->allocator_copy;
-    }
+    l->allocator = comet_memory_hold(&l->allocator_copy, allocator);
     for (int i = 0; i < count; i++)
         entries[i] = first_of(comet_plan_get_entry(plan, i));
     *learned = l;
@@ -33,8 +30,7 @@ comet_status comet_learned_new(const comet_plan *plan, const comet_allocator *al
 void comet_learned_free(comet_learned *l) {
     if (!l)
         return;
-    comet_allocator copy = l->allocator_copy;
-    const comet_allocator *allocator = l->allocator ? &copy : NULL;
+    const comet_allocator *allocator = l->allocator;
     comet_memory_give(allocator, l->entries, (size_t)l->count * sizeof *l->entries);
     comet_memory_give(allocator, l, sizeof *l);
 }

@@ -147,8 +147,7 @@ static void init_nodes(comet_plan *p) {
 void comet_plan_free(comet_plan *p) {
     if (!p)
         return;
-    comet_allocator copy = p->allocator_copy;
-    const comet_allocator *allocator = p->allocator ? &copy : NULL;
+    const comet_allocator *allocator = p->allocator;
     for (int i = 0; p->nodes && !p->options.like && i < p->n; i++)
         if (p->nodes[i].state)
             p->backend->kernels[p->graph->nodes[i].kind]->forget(p->nodes[i].state);
@@ -245,10 +244,7 @@ comet_status comet_plan_new(comet_graph *graph, comet_backend *backend, const co
     if (!p)
         return comet_message_memory(message);
     memset(p, 0, sizeof *p);
-    if (allocator) {
-        p->allocator_copy = *allocator;
-        p->allocator = &p->allocator_copy;
-    }
+    p->allocator = comet_memory_hold(&p->allocator_copy, allocator);
     p->graph = graph;
     p->backend = backend;
     p->options = *options;

@@ -35,8 +35,7 @@ static size_t held_bytes(const comet_plan *p) {
 void comet_step_free(comet_step *s) {
     if (!s)
         return;
-    comet_allocator copy = s->allocator_copy;
-    const comet_allocator *allocator = s->allocator ? &copy : NULL;
+    const comet_allocator *allocator = s->allocator;
     comet_space *space = s->plan->backend->space;
     if (s->own_bytes)
         space->give(space, s->memory, s->own_bytes);
@@ -68,10 +67,7 @@ comet_status comet_step_new(const comet_plan *plan, const comet_step_parts *part
                       .learned = parts->learned,
                       .holder = parts->holder,
                       .watch = {comet_step_see_held, comet_step_see_loaded, s}};
-    if (allocator) {
-        s->allocator_copy = *allocator;
-        s->allocator = &s->allocator_copy;
-    }
+    s->allocator = comet_memory_hold(&s->allocator_copy, allocator);
     s->held = comet_memory_take(allocator, held_bytes(plan));
     status = s->held ? take_memory(s, parts->memory, parts->memory_bytes, message) : comet_message_memory(message);
     if (status != COMET_OK) {

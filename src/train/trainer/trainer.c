@@ -82,10 +82,7 @@ comet_status comet_trainer_new(const comet_trainer_options *options, const comet
     if (!t)
         return comet_message_memory(message);
     memset(t, 0, sizeof *t);
-    if (allocator) {
-        t->allocator_copy = *allocator;
-        t->allocator = &t->allocator_copy;
-    }
+    t->allocator = comet_memory_hold(&t->allocator_copy, allocator);
     t->options = *options;
     if (t->options.accumulate == 0)
         t->options.accumulate = 1;
@@ -101,8 +98,7 @@ comet_status comet_trainer_new(const comet_trainer_options *options, const comet
 void comet_trainer_free(comet_trainer *t) {
     if (!t)
         return;
-    comet_allocator copy = t->allocator_copy;
-    const comet_allocator *allocator = t->allocator ? &copy : NULL;
+    const comet_allocator *allocator = t->allocator;
     comet_trainer_give(t);
     comet_trainer_control_free(t);
     comet_trainer_judge_free(t);

@@ -97,10 +97,7 @@ static comet_status take_marks(comet_trainer_parts *parts, comet_message *messag
 comet_status comet_trainer_parts_new(const comet_trainer_options *options, const comet_allocator *allocator,
                                      comet_trainer_parts *parts, comet_message *message) {
     memset(parts, 0, sizeof *parts);
-    if (allocator) {
-        parts->allocator_copy = *allocator;
-        parts->allocator = &parts->allocator_copy;
-    }
+    parts->allocator = comet_memory_hold(&parts->allocator_copy, allocator);
     comet_status status = check(options, message);
     if (status == COMET_OK && options->control)
         status = read_control(options, parts, message);

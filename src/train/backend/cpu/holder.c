@@ -217,8 +217,7 @@ static comet_holder_stats stats(comet_holder *base) {
 
 static void holder_free(comet_holder *base) {
     holder *h = (holder *)base;
-    comet_allocator copy = h->allocator_copy;
-    const comet_allocator *allocator = h->allocator ? &copy : NULL;
+    const comet_allocator *allocator = h->allocator;
     for (int i = 0; h->slots && i < h->slot_count; i++)
         release(base, i);
     comet_store_free(h->store);

@@ -66,8 +66,7 @@ static int supports(comet_backend *backend, const comet_graph *g, const comet_no
 
 static void backend_free(comet_backend *backend) {
     comet_backend_onednn *b = (comet_backend_onednn *)backend;
-    comet_allocator copy = b->allocator_copy;
-    const comet_allocator *allocator = b->allocator ? &copy : NULL;
+    const comet_allocator *allocator = b->allocator;
     if (b->attr)
         dnnl_primitive_attr_destroy(b->attr);
     if (b->stream)
@@ -97,10 +96,7 @@ comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *a
     if (!b)
         return COMET_ERROR_MEMORY;
     memset(b, 0, sizeof *b);
-    if (allocator) {
-        b->allocator_copy = *allocator;
-        b->allocator = &b->allocator_copy;
-    }
+    b->allocator = comet_memory_hold(&b->allocator_copy, allocator);
     b->base = (comet_backend){
         .name = "onednn", .supports = supports, .library_bytes = comet_onednn_library_bytes, .free = backend_free};
     comet_cpu_fill(&b->base);
