@@ -118,6 +118,7 @@ comet_status output_try(const char *option, const char *path, comet_message *mes
     const int failure = *path ? make_beside(real ? real : path) : ENOENT;
     free(real);
     if (failure != 0)
-        return comet_message_set(message, COMET_ERROR_IO, "%s: cannot write '%.400s': %s", option, path, strerror(failure));
+        return comet_message_set(message, COMET_ERROR_IO, "%s: cannot write '%.400s': %s", option, path,
+                                 strerror(failure));
     return COMET_OK;
 }

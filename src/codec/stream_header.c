@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "base/tensor_check.h"
 #include "comet/version.h"
 
@@ -92,9 +93,7 @@ comet_status comet_stream_header_read(const uint8_t *stream, size_t bytes, int v
         return COMET_ERROR_CORRUPT;
     if (comet_read_u16(stream + AT_VERSION) != COMET_FORMAT_VERSION)
         return COMET_ERROR_VERSION;
-    comet_status status = read_fields(stream, h);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(read_fields(stream, h));
     uint64_t whole = comet_read_u64(stream + AT_BYTES);
     if (whole < STREAM_HEADER_BYTES || whole > bytes)
         return COMET_ERROR_CORRUPT;

@@ -48,9 +48,7 @@ comet_status comet_control_assess(comet_control *control) {
     int as_is = (control->methods->flags & COMET_CONTROL_AS_IS) != 0;
     for (int32_t i = 0; i < control->count; i++)
         control->choices[i] = warmup_choice(control);
-    comet_status status = control->methods->assess(control->instance, &view, control->choices);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(control->methods->assess(control->instance, &view, control->choices));
     for (int32_t i = 0; i < control->count; i++) {
         comet_control_choice *choice = &control->choices[i];
         COMET_REQUIRE(is_choice(&control->tensors[i], choice, as_is),

@@ -80,9 +80,7 @@ static comet_status decide_if_due(comet_control *control) {
     if ((control->methods->flags & COMET_CONTROL_AT_ONCE) || control->iteration < o->warmup ||
         !is_any_observed(control))
         return COMET_OK;
-    comet_status status = comet_control_assess(control);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_control_assess(control));
     if (control->decisions == 0)
         comet_control_commit(control, COMET_CAUSE_FIRST);
     else if (control->iteration - control->decided_at >= o->window)

@@ -217,17 +217,13 @@ comet_status comet_control_load(comet_control *control, const void *state, size_
     COMET_REQUIRE_POINTER(control);
     COMET_REQUIRE_POINTER(state);
     const unsigned char *in = state;
-    comet_status status = check_header(control, in, bytes);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(check_header(control, in, bytes));
     walker w = {.mode = WALK_CHECK, .in = in, .at = STATE_HEADER, .bytes = bytes};
     walk_const(&w, control);
     uint64_t own = next_bits(&w, 0);
     if (w.failed || own != bytes - w.at)
         return COMET_ERROR_CORRUPT;
-    status = load_own(control, in + w.at, (size_t)own);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(load_own(control, in + w.at, (size_t)own));
     w = (walker){.mode = WALK_READ, .in = in, .at = STATE_HEADER, .bytes = bytes};
     walk(&w, control);
     return COMET_OK;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
 #include "study/assess_impl.h"
 #include "train/graph/pattern.h"
@@ -142,9 +143,7 @@ static comet_status check(const comet_trainer *trainer, const comet_assess_optio
 
 comet_status comet_assess_new(comet_trainer *trainer, const comet_assess_options *options,
                               const comet_allocator *allocator, comet_assess **assess, comet_message *message) {
-    comet_status status = check(trainer, options, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(check(trainer, options, message));
     comet_assess *a = comet_memory_take(allocator, sizeof *a);
     if (!a)
         return comet_message_memory(message);
@@ -152,7 +151,7 @@ comet_status comet_assess_new(comet_trainer *trainer, const comet_assess_options
     a->allocator = comet_memory_hold(&a->allocator_copy, allocator);
     a->tensors = comet_probe_tensors(trainer, &a->tensor_count);
     a->parameter_count = comet_graph_parameters(a->graph);
-    status = count_all(a, message);
+    comet_status status = count_all(a, message);
     if (status == COMET_OK)
         status = take_all(a, message);
     if (status != COMET_OK) {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "study/assess_impl.h"
 
 /* ---- bounds ---- */
@@ -159,9 +160,7 @@ comet_status comet_assess_saved(void *context, const comet_step_saved *saved) {
     const double bound = comet_assess_bound(a, chosen);
     const float *values = part->values->data;
     comet_assess_own *own = comet_assess_own_of(a, a->bound, chosen);
-    comet_status status = part->holder->load_part(part->holder, part->held, part->part, a->loaded);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(part->holder->load_part(part->holder, part->held, part->part, a->loaded));
     own->values += (double)count;
     for (int64_t i = 0; i < count; i++)
         add_value(own, stored_of(part->grid, values, i, i % shape[3]), (double)a->loaded[i], bound > 0 ? 1 / bound : 0);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "data/files/safetensors_impl.h"
 
 static int by_offset(const void *a, const void *b) {
@@ -45,9 +46,7 @@ static comet_status check_places(const comet_safetensors_index *index, uint64_t 
 comet_status comet_safetensors_check(comet_safetensors_index *index, uint64_t bytes, comet_message *message) {
     if (index->count)
         qsort(index->entries, index->count, sizeof *index->entries, by_offset);
-    comet_status status = check_places(index, bytes, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(check_places(index, bytes, message));
     if (index->count)
         qsort(index->entries, index->count, sizeof *index->entries, by_name);
     for (size_t i = 1; i < index->count; i++)

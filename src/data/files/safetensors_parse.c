@@ -149,9 +149,7 @@ static comet_status take_integers(parser *p, int64_t *values, int32_t most, int3
         return COMET_OK;
     do {
         int64_t value;
-        comet_status status = take_integer(p, &value);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(take_integer(p, &value));
         if (*count < most)
             values[*count] = value;
         *count += *count <= most;
@@ -163,9 +161,7 @@ static comet_status take_integers(parser *p, int64_t *values, int32_t most, int3
 
 static comet_status take_type(parser *p, comet_safetensors_entry *entry) {
     char *name;
-    comet_status status = take_string(p, &name);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(take_string(p, &name));
     for (int t = 0; t < COMET_SAFETENSORS_TYPES; t++)
         if (strcmp(name, comet_safetensors_type_name((comet_safetensors_type)t)) == 0) {
             entry->type = (comet_safetensors_type)t;
@@ -186,9 +182,7 @@ static comet_status take_shape(parser *p, comet_safetensors_entry *entry) {
 static comet_status take_offsets(parser *p, comet_safetensors_entry *entry) {
     int64_t offsets[2];
     int32_t count;
-    comet_status status = take_integers(p, offsets, 2, &count);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(take_integers(p, offsets, 2, &count));
     if (count != 2 || offsets[1] < offsets[0])
         return damaged(p, "offsets are wrong");
     entry->offset = (uint64_t)offsets[0];
@@ -200,9 +194,7 @@ enum { KEY_TYPE = 1, KEY_SHAPE = 2, KEY_OFFSETS = 4, KEY_ALL = 7 };
 
 static comet_status take_property(parser *p, comet_safetensors_entry *entry, int *seen) {
     char *key;
-    comet_status status = take_string(p, &key);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(take_string(p, &key));
     int which = !strcmp(key, "dtype")          ? KEY_TYPE
                 : !strcmp(key, "shape")        ? KEY_SHAPE
                 : !strcmp(key, "data_offsets") ? KEY_OFFSETS
@@ -220,9 +212,7 @@ static comet_status take_tensor(parser *p, comet_safetensors_entry *entry) {
     if (!take(p, '{'))
         return damaged(p, "a tensor is not described by an object");
     do {
-        comet_status status = take_property(p, entry, &seen);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(take_property(p, entry, &seen));
     } while (take(p, ','));
     return take(p, '}') && seen == KEY_ALL ? COMET_OK : damaged(p, "a tensor is not described completely");
 }
@@ -250,9 +240,7 @@ static comet_status take_metadata(parser *p) {
     if (take(p, '}'))
         return COMET_OK;
     do {
-        comet_status status = take_text(p);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(take_text(p));
     } while (take(p, ','));
     return take(p, '}') ? COMET_OK : damaged(p, "the metadata does not end");
 }
@@ -261,9 +249,7 @@ static comet_status take_metadata(parser *p) {
 static comet_status take_member(parser *p, int *has_metadata) {
     comet_safetensors_index *index = p->index;
     char *name;
-    comet_status status = take_string(p, &name);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(take_string(p, &name));
     if (!take(p, ':'))
         return damaged(p, "a colon is missing");
     if (strcmp(name, "__metadata__") == 0)
@@ -287,9 +273,7 @@ comet_status comet_safetensors_parse(char *text, size_t bytes, const comet_alloc
     p.at++;
     if (!take(&p, '}')) {
         do {
-            comet_status status = take_member(&p, &has_metadata);
-            if (status != COMET_OK)
-                return status;
+            COMET_TRY(take_member(&p, &has_metadata));
         } while (take(&p, ','));
         if (!take(&p, '}'))
             return damaged(&p, "it does not end");

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "base/half.h"
 #include "base/memory.h"
 #include "data/files/safetensors_impl.h"
@@ -64,9 +65,7 @@ static comet_status read_header(comet_safetensors *file, uint64_t size, comet_me
     uint8_t start[8];
     if (size < sizeof start + 2)
         return wrong(file, COMET_ERROR_CORRUPT, "it is too short", message);
-    comet_status status = read_at(file, 0, start, sizeof start, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(read_at(file, 0, start, sizeof start, message));
     uint64_t bytes = comet_read_u64(start);
     if (bytes > COMET_SAFETENSORS_MOST_HEADER)
         return wrong(file, COMET_ERROR_CORRUPT, "its header claims to be too large", message);
@@ -202,9 +201,7 @@ comet_status comet_safetensors_read_f32_part(const comet_safetensors *file, cons
     for (uint64_t done = 0; done < count * size;) {
         const uint64_t left = count * size - done;
         const size_t bytes = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
-        comet_status status = comet_safetensors_read(file, entry, first * size + done, bytes, chunk, message);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(comet_safetensors_read(file, entry, first * size + done, bytes, chunk, message));
         convert(entry->type, chunk, bytes / size, values + done / size);
         done += bytes;
     }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/atomic_file.h"
+#include "base/fail.h"
 #include "base/memory.h"
 #include "data/files/safetensors_impl.h"
 
@@ -222,10 +223,8 @@ static comet_status write_all(const job *j, comet_atomic_file *file) {
 
 static comet_status write_file(const job *j, const char *path) {
     comet_atomic_file file;
-    comet_status status = comet_atomic_file_open(&file, path, j->message);
-    if (status != COMET_OK)
-        return status;
-    status = write_all(j, &file);
+    COMET_TRY(comet_atomic_file_open(&file, path, j->message));
+    comet_status status = write_all(j, &file);
     if (status == COMET_OK)
         status = comet_atomic_file_commit(&file, j->message);
     if (status != COMET_OK)

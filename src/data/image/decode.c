@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fail.h"
 #include "data/image/decode_impl.h"
 
 enum {
@@ -63,9 +64,7 @@ static comet_status find_format(FILE *file, image_format *format, comet_message 
 
 static comet_status decode_file(comet_decoder *decoder, FILE *file, comet_image *image, comet_message *why) {
     image_format format;
-    comet_status status = find_format(file, &format, why);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(find_format(file, &format, why));
     return (format == FORMAT_JPEG ? comet_decode_jpeg : comet_decode_png)(decoder, file, image, why);
 }
 

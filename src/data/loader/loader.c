@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
 #include "data/image/transform.h"
 #include "data/loader/loader_impl.h"
@@ -133,9 +134,7 @@ static size_t lay_out(const comet_dataset *set, const comet_loader_options *o, c
 comet_status comet_loader_memory(const comet_dataset *set, const comet_loader_options *options, size_t *bytes,
                                  comet_message *message) {
     comet_loader_options o;
-    comet_status status = fill_in(set, options, &o, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(fill_in(set, options, &o, message));
     comet_decode_need need = decoder_need(set, &o);
     size_t library = comet_dataset_is_decoded(set) ? comet_decoder_library_bytes(need.whole, need.width) : 0;
     *bytes = lay_out(set, &o, NULL, NULL) + o.threads * (library + STACK_BYTES);
@@ -159,9 +158,7 @@ static size_t worker_touches(const comet_dataset *set, const comet_loader_option
 comet_status comet_loader_resident(const comet_dataset *set, const comet_loader_options *options, size_t *bytes,
                                    comet_message *message) {
     comet_loader_options o;
-    comet_status status = fill_in(set, options, &o, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(fill_in(set, options, &o, message));
     layout worker = {NULL, 0};
     comet_loader_worker unused;
     place_worker(&worker, set, &o, &unused);
@@ -258,9 +255,7 @@ comet_status comet_loader_new(const comet_dataset *set, const comet_loader_optio
                               comet_message *message) {
     comet_loader_options o;
     *out = NULL;
-    comet_status status = fill_in(set, options, &o, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(fill_in(set, options, &o, message));
     size_t bytes = lay_out(set, &o, NULL, NULL);
     comet_loader *loader = comet_memory_take(o.allocator, bytes);
     if (!loader)
@@ -273,7 +268,7 @@ comet_status comet_loader_new(const comet_dataset *set, const comet_loader_optio
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->room, NULL);
     pthread_cond_init(&loader->ready, NULL);
-    status = start(loader, message);
+    comet_status status = start(loader, message);
     if (status != COMET_OK)
         comet_loader_free(loader);
     else
@@ -343,9 +338,7 @@ static comet_status check_state(const comet_loader *loader, const comet_loader_s
 }
 
 comet_status comet_loader_set_state(comet_loader *loader, const comet_loader_state *state, comet_message *message) {
-    comet_status status = check_state(loader, state, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(check_state(loader, state, message));
     comet_loader_cursor cursor = {state->epoch, state->position};
     if (loader->options.split == COMET_SPLIT_TRAIN &&
         loader->count - cursor.position < comet_loader_whole_batch(&loader->options))

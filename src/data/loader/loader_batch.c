@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "data/image/transform.h"
 #include "data/loader/loader_impl.h"
 #include "data/loader/order.h"
@@ -44,9 +45,7 @@ static comet_status make_from(comet_loader_worker *worker, comet_loader_slot *sl
     comet_loader *loader = worker->loader;
     const comet_loader_options *o = &loader->options;
     comet_image image;
-    comet_status status = comet_dataset_read(loader->set, o->split, index, &worker->decoder, &image, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_dataset_read(loader->set, o->split, index, &worker->decoder, &image, message));
     comet_view view =
         comet_augment_view(&loader->rule, o->seed, slot->epoch, index, image.height, image.width, o->height, o->width);
     comet_transform(&image, &view, o->height, o->width, o->channels, worker->workspace,

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fail.h"
 #include "data/sets/dataset_impl.h"
 
 enum { CLASSES = 10, SIDE = 32, PLANE = SIDE * SIDE, RECORD = 1 + 3 * PLANE, FILES = 6, PATH_BYTES = 4096 };
@@ -67,15 +68,13 @@ static comet_status read_file(comet_dataset *set, const char *folder, int which,
     char path[PATH_BYTES];
     int64_t count;
     comet_dataset_part *part = &set->parts[split_of(which)];
-    comet_status status = count_records(folder, files[which], path, &count, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(count_records(folder, files[which], path, &count, message));
     if (count > part->count - *filled)
         return comet_message_set(message, COMET_ERROR_IO, "'%s' grows while it is read", path);
     FILE *file = fopen(path, "rbe");
     if (!file)
         return comet_message_set(message, COMET_ERROR_IO, "cannot open '%s': %s", path, strerror(errno));
-    status = read_records(file, path, part, *filled, count, message);
+    comet_status status = read_records(file, path, part, *filled, count, message);
     *filled += count;
     fclose(file);
     return status;
@@ -102,16 +101,14 @@ static comet_status fill(comet_dataset *set, const char *folder, comet_message *
 static comet_status open_folder(const char *folder, const comet_allocator *allocator, comet_dataset **out,
                                 comet_message *message) {
     comet_dataset *set;
-    comet_status status = comet_dataset_new(&kind, sizeof *set, allocator, &set, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_dataset_new(&kind, sizeof *set, allocator, &set, message));
     set->info.name = "cifar10";
     set->info.classes = CLASSES;
     set->info.height = set->info.width = SIDE;
     set->info.channels = 3;
     set->info.augment = COMET_AUGMENT_CROP;
     set->class_names = class_names;
-    status = fill(set, folder, message);
+    comet_status status = fill(set, folder, message);
     if (status != COMET_OK) {
         comet_dataset_free(set);
         return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fail.h"
 #include "data/sets/dataset_impl.h"
 #include "data/sets/idx.h"
 
@@ -47,9 +48,7 @@ static comet_status take_images(comet_dataset *set, comet_split split, comet_idx
                                  "'%s' has images of another size than those to train with", idx->path);
     info->height = height;
     info->width = width;
-    comet_status status = comet_dataset_reserve(set, split, idx->extents[0], 1, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_dataset_reserve(set, split, idx->extents[0], 1, message));
     return comet_idx_read(idx, set->parts[split].pixels, (int64_t)set->parts[split].pixel_bytes, message);
 }
 

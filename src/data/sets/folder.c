@@ -5,6 +5,7 @@
 
 #include <zlib.h>
 
+#include "base/fail.h"
 #include "data/sets/dataset_impl.h"
 #include "data/sets/scan.h"
 
@@ -155,9 +156,7 @@ comet_status comet_folder_open(const char *folder, const comet_allocator *alloca
     /* Of ImageNet, which such images resemble more than anything else that could be said without decoding them all. */
     static const comet_normalisation imagenet = {{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
     comet_dataset *set;
-    comet_status status = comet_dataset_new(&kind, sizeof(folder_set), allocator, &set, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_dataset_new(&kind, sizeof(folder_set), allocator, &set, message));
     folder_set *f = (folder_set *)set;
     f->classes.allocator = f->files[0].allocator = f->files[1].allocator = allocator;
     set->info.name = "folder";
@@ -165,7 +164,7 @@ comet_status comet_folder_open(const char *folder, const comet_allocator *alloca
     set->info.normalisation = imagenet;
     set->info.augment = COMET_AUGMENT_RESIZED_CROP;
     set->info.centre = 0.875; /* 224 of 256 */
-    status = scan(f, folder, message);
+    comet_status status = scan(f, folder, message);
     if (status != COMET_OK) {
         comet_dataset_free(set);
         return status;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/sets/idx.h"
 
+#include "base/fail.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -46,9 +48,7 @@ static comet_status check_size(const comet_idx *idx, comet_message *message) {
 
 static comet_status read_header(comet_idx *idx, comet_message *message) {
     uint8_t header[16];
-    comet_status status = read_bytes(idx, header, 4 + 4 * idx->ndim, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(read_bytes(idx, header, 4 + 4 * idx->ndim, message));
     if (header[0] || header[1] || header[2] != 8 || header[3] != idx->ndim)
         return comet_message_set(message, COMET_ERROR_CORRUPT, "'%s' is not an IDX file of bytes with %d dimension%s",
                                  idx->path, idx->ndim, idx->ndim > 1 ? "s" : "");
@@ -78,9 +78,7 @@ comet_status comet_idx_open(comet_idx *idx, const char *path, int32_t ndim, come
 /* Reading on behind the last value makes zlib check its checksum. */
 comet_status comet_idx_read(comet_idx *idx, uint8_t *values, int64_t bytes, comet_message *message) {
     uint8_t more;
-    comet_status status = read_bytes(idx, values, bytes, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(read_bytes(idx, values, bytes, message));
     int got = gzread(idx->file, &more, 1);
     if (got > 0)
         return comet_message_set(message, COMET_ERROR_CORRUPT, "'%s' is longer than its header says; get it again",

@@ -138,7 +138,7 @@ comet_status comet_arena_close(comet_arena *arena, comet_arena_entry entry) {
     pthread_mutex_lock(&arena->lock);
     comet_status status = close_locked(arena, entry);
     pthread_mutex_unlock(&arena->lock);
-    return status;
+    return comet_end(status);
 }
 
 /* Asks and takes in, unless the queue is captured. */
@@ -187,7 +187,7 @@ comet_status comet_arena_slot(comet_arena *arena, comet_arena_entry entry, comet
     pthread_mutex_lock(&arena->lock);
     comet_status status = slot_locked(arena, entry, slot);
     pthread_mutex_unlock(&arena->lock);
-    return status;
+    return comet_end(status);
 }
 
 comet_status comet_arena_release(comet_arena *arena, comet_arena_entry entry) {
@@ -210,7 +210,7 @@ comet_status comet_arena_poll(comet_arena *arena) {
     pthread_mutex_lock(&arena->lock);
     comet_status status = poll_locked(arena);
     pthread_mutex_unlock(&arena->lock);
-    return status;
+    return comet_end(status);
 }
 
 /* Waits until *item is known. */
@@ -251,7 +251,7 @@ comet_status comet_arena_result(comet_arena *arena, comet_arena_entry entry, int
     pthread_mutex_lock(&arena->lock);
     comet_status status = result_locked(arena, entry, 0, known, result);
     pthread_mutex_unlock(&arena->lock);
-    return status;
+    return comet_end(status);
 }
 
 comet_status comet_arena_await(comet_arena *arena, comet_arena_entry entry, comet_cuda_result *result) {
@@ -261,7 +261,7 @@ comet_status comet_arena_await(comet_arena *arena, comet_arena_entry entry, come
     pthread_mutex_lock(&arena->lock);
     comet_status status = result_locked(arena, entry, 1, &known, result);
     pthread_mutex_unlock(&arena->lock);
-    return status;
+    return comet_end(status);
 }
 
 /* What is not a counter or a peak. */

@@ -188,7 +188,7 @@ comet_status comet_arena_trim(comet_arena *arena) {
     pthread_mutex_lock(&arena->lock);
     comet_status status = trim_locked(arena);
     pthread_mutex_unlock(&arena->lock);
-    return status;
+    return comet_end(status);
 }
 
 comet_status comet_arena_forget_graphs(comet_arena *arena) {

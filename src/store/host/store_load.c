@@ -105,9 +105,7 @@ static comet_status depart_locked(comet_store *s, store_entry *entry, load_job *
 }
 
 static comet_status begin_locked(comet_store *s, store_entry *entry, load_job *job) {
-    comet_status status = depart_locked(s, entry, job);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(depart_locked(s, entry, job));
     job->source = comet_store_source_locked(entry);
     if (entry->form == COMET_FORM_CODEC) {
         job->workspace_bytes = entry->load_workspace;

@@ -31,14 +31,12 @@ static void moved_locked(comet_store *s, store_entry *entry) {
 }
 
 static comet_status move_locked(comet_store *s, store_entry *entry) {
-    comet_status status = may_move_locked(s, entry);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(may_move_locked(s, entry));
     store_source source = comet_store_source_locked(entry);
     entry->moving = 1;
     entry->pins++;
     pthread_mutex_unlock(&s->lock);
-    status = comet_store_offload(s, entry, NULL, source.memory, source.stored);
+    comet_status status = comet_store_offload(s, entry, NULL, source.memory, source.stored);
     pthread_mutex_lock(&s->lock);
     entry->moving = 0;
     if (status == COMET_OK && entry->viewed) {

@@ -4,6 +4,7 @@
 
 #include "base/access.h"
 #include "base/bits.h"
+#include "base/fail.h"
 #include "store/host/store.h"
 
 static uint32_t checksum_of(uint32_t sum, const void *data, size_t bytes) {
@@ -99,9 +100,7 @@ comet_status comet_store_fetch_tensor(const comet_store *s, const store_source *
     for (int64_t first = 0; first < count; first += most) {
         int64_t n = comet_min_i64(most, count - first);
         uint64_t at = (uint64_t)first * size;
-        comet_status status = comet_spill_read(&s->spill, source->extent, at, piece, (size_t)n * size);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(comet_spill_read(&s->spill, source->extent, at, piece, (size_t)n * size));
         if (s->spill_checksum)
             sum = checksum_of(sum, piece, (size_t)n * size);
         comet_access_store_bits(tensor, first, n, piece);

@@ -348,13 +348,11 @@ static void conclude_locked(comet_store *s, store_entry *entry, comet_status sta
 
 static comet_status save_new_locked(comet_store *s, const save_order *o, store_entry **out) {
     store_entry *entry;
-    comet_status status = comet_store_entry_new_locked(s, o->tensor, &o->item, &o->codec, &entry);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_store_entry_new_locked(s, o->tensor, &o->item, &o->codec, &entry));
     entry->raw = o->raw;
     entry->load_workspace = o->load_workspace;
     pthread_mutex_unlock(&s->lock);
-    status = produce(s, entry, o);
+    comet_status status = produce(s, entry, o);
     pthread_mutex_lock(&s->lock);
     conclude_locked(s, entry, status);
     *out = entry;

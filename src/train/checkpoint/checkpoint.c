@@ -8,6 +8,7 @@
 
 #include <zlib.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
 #include "train/checkpoint/checkpoint_impl.h"
 
@@ -65,9 +66,7 @@ comet_status comet_checkpoint_sum_values(const char *name, comet_space *space, c
     uLong crc = comet_checkpoint_sum_data(name, NULL, 0);
     for (int64_t at = 0; at < count; at += PIECE) {
         const size_t bytes = (size_t)(count - at < PIECE ? count - at : PIECE) * sizeof *piece;
-        comet_status status = space->read(space, piece, values + at, bytes);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(space->read(space, piece, values + at, bytes));
         crc = crc32_z(crc, (const Bytef *)piece, bytes);
     }
     *sum += (uint32_t)crc;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
 #include "train/checkpoint/checkpoint_impl.h"
 #include "train/checkpoint/state_dict.h"
@@ -148,9 +149,7 @@ static comet_status read_state(reader *r) {
         float *values = c->state + a * count;
         if (!entry || entry->type != COMET_SAFETENSORS_F32 || entry->ndim != 1 || entry->shape[0] != count)
             return damaged(r, "the optimiser's state is missing or of another size");
-        comet_status status = read_array(r, entry, values, count);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(read_array(r, entry, values, count));
     }
     return COMET_OK;
 }
@@ -207,10 +206,8 @@ static comet_status read_open(reader *r) {
 static comet_status read_file(const char *path, comet_checkpoint *c, const comet_allocator *allocator,
                               comet_message *message) {
     reader r = {.path = path, .checkpoint = c, .allocator = allocator, .message = message};
-    comet_status status = comet_safetensors_open(path, allocator, &r.file, message);
-    if (status != COMET_OK)
-        return status;
-    status = read_open(&r);
+    COMET_TRY(comet_safetensors_open(path, allocator, &r.file, message));
+    comet_status status = read_open(&r);
     if (status != COMET_OK)
         comet_checkpoint_release(c, allocator);
     comet_safetensors_close(r.file);
@@ -235,12 +232,10 @@ comet_status comet_checkpoint_read(const char *folder, comet_checkpoint *c, cons
     for (int file = 0; file < COMET_CHECKPOINT_FILES; file++) {
         comet_checkpoint_path path;
         comet_message why = {""};
-        comet_status status = comet_checkpoint_path_of(folder, file, &path, message);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(comet_checkpoint_path_of(folder, file, &path, message));
         if (access(path.text, F_OK) != 0)
             continue;
-        status = read_file(path.text, c, allocator, &why);
+        comet_status status = read_file(path.text, c, allocator, &why);
         if (status == COMET_OK && first_status != COMET_OK)
             comet_message_set(note, COMET_OK, "%.480s; went on from '%.100s'", first.text, path.text);
         if (!is_damage(status))

@@ -7,6 +7,7 @@
 
 #include <zlib.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
 #include "train/checkpoint/checkpoint_impl.h"
 
@@ -24,9 +25,7 @@ static comet_status sum_tensor(const comet_safetensors *file, const comet_safete
     uLong crc = comet_checkpoint_sum_data(entry->name, NULL, 0);
     for (uint64_t at = 0, bytes; at < entry->bytes; at += bytes) {
         bytes = entry->bytes - at < PIECE ? entry->bytes - at : PIECE;
-        comet_status status = comet_safetensors_read(file, entry, at, bytes, piece, NULL);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(comet_safetensors_read(file, entry, at, bytes, piece, NULL));
         if (entry->type == COMET_SAFETENSORS_F32 && !is_finite(piece, bytes / sizeof(float)))
             return COMET_ERROR_DIVERGED;
         crc = crc32_z(crc, piece, (size_t)bytes);

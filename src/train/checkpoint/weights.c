@@ -4,16 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "train/checkpoint/state_dict.h"
 
 comet_status comet_weights_write(const char *path, const comet_parameter *parameters, int count, int64_t batches,
                                  const comet_allocator *allocator, comet_message *message) {
     static const comet_safetensors_text format = {"format", "pt"}; /* readers of the format's own library look for it */
     comet_state_dict dict;
-    comet_status status = comet_state_dict_init(&dict, parameters, count, batches, 0, allocator, message);
-    if (status != COMET_OK)
-        return status;
-    status = comet_state_dict_check(&dict, path, message);
+    COMET_TRY(comet_state_dict_init(&dict, parameters, count, batches, 0, allocator, message));
+    comet_status status = comet_state_dict_check(&dict, path, message);
     if (status == COMET_OK)
         status = comet_safetensors_write(path, dict.sources, dict.count, &format, 1, allocator, message);
     comet_state_dict_destroy(&dict);
@@ -109,9 +108,7 @@ static int belongs(const reader *r, const char *name) {
 
 static comet_status check_file(reader *r, comet_weights_fit fit) {
     for (int i = 0; i < r->count; i++) {
-        comet_status status = check_parameter(r, i, fit);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(check_parameter(r, i, fit));
     }
     for (size_t i = 0; i < comet_safetensors_count(r->file); i++) {
         const char *name = comet_safetensors_at(r->file, i)->name;
@@ -206,10 +203,8 @@ comet_status comet_weights_read(const char *path, comet_parameter *parameters, i
                                 comet_weights_report *report, const comet_allocator *allocator,
                                 comet_message *message) {
     comet_safetensors *file;
-    comet_status status = comet_safetensors_open(path, allocator, &file, message);
-    if (status != COMET_OK)
-        return status;
-    status = comet_weights_read_from(file, path, parameters, count, fit, report, message);
+    COMET_TRY(comet_safetensors_open(path, allocator, &file, message));
+    comet_status status = comet_weights_read_from(file, path, parameters, count, fit, report, message);
     comet_safetensors_close(file);
     return status;
 }

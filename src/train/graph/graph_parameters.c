@@ -2,6 +2,7 @@
 /* The table of parameters and its memory. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
 #include "train/graph/graph_impl.h"
 
@@ -66,9 +67,7 @@ comet_status comet_graph_allocate(comet_graph *g, comet_space *space, int gradie
     if (g->status != COMET_OK || g->memory)
         return COMET_ERROR_ARGUMENT;
     const size_t bytes = comet_graph_static_bytes(g, gradients);
-    comet_status status = space->take(space, bytes, &g->memory);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(space->take(space, bytes, &g->memory));
     g->space = space;
     g->memory_bytes = bytes;
     place_arrays(g, gradients);

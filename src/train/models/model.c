@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/fail.h"
 #include "train/models/models_impl.h"
 
 static const comet_model models[] = {
@@ -55,14 +56,12 @@ comet_status comet_model_build(comet_graph *g, const char *name, int classes, in
                                comet_message *message) {
     const comet_model *model;
     comet_message why;
-    comet_status status = comet_model_find(name, &model, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_model_find(name, &model, message));
     if (classes < 1)
         return comet_message_set(message, COMET_ERROR_ARGUMENT, "%s needs at least 1 class, not %d", model->name,
                                  classes);
     comet_graph_output(g, model->layers(g, comet_graph_input(g, height, width, channels), classes));
-    status = comet_graph_check(g, &why);
+    comet_status status = comet_graph_check(g, &why);
     if (status != COMET_OK)
         return comet_message_set(message, status, "%s for images of %dx%dx%d cannot be built: %s", model->name, height,
                                  width, channels, why.text);

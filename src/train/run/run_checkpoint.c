@@ -2,6 +2,7 @@
 /* Where a run begins, and what it leaves behind to go on from. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/weights.h"
@@ -47,9 +48,7 @@ static comet_status write_checkpoint(comet_run_session *s, const comet_run_ident
     add_blob(&c, estimates_blob, b->memory, b->estimates);
     if (b->control) {
         char *control = b->memory + b->estimates;
-        comet_status status = comet_trainer_get_control(s->trainer, control, b->control, s->message);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(comet_trainer_get_control(s->trainer, control, b->control, s->message));
         add_blob(&c, control_blob, control, b->control);
     }
     return comet_checkpoint_write(s->options->folder, &c, s->allocator, s->message);
@@ -70,10 +69,8 @@ comet_status comet_run_save(comet_run_session *s) {
     if (!s->options->folder || s->saved_step >= s->made_step)
         return COMET_OK;
     comet_run_identity id;
-    comet_status status = comet_run_identity_init(&id, s);
-    if (status != COMET_OK)
-        return status;
-    status = save(s, &id);
+    COMET_TRY(comet_run_identity_init(&id, s));
+    comet_status status = save(s, &id);
     comet_run_identity_destroy(&id, s);
     if (status != COMET_OK)
         return status;
@@ -131,12 +128,10 @@ static comet_status go_on(comet_run_session *s, const comet_checkpoint *c) {
 
 static comet_status resume(comet_run_session *s) {
     comet_run_identity id;
-    comet_status status = comet_run_identity_init(&id, s);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_run_identity_init(&id, s));
     comet_checkpoint c = checkpoint_of(s, &id);
     comet_message note = {.text = ""};
-    status = comet_checkpoint_read(s->options->folder, &c, s->allocator, &note, s->message);
+    comet_status status = comet_checkpoint_read(s->options->folder, &c, s->allocator, &note, s->message);
     s->keep_previous = c.keep_previous;
     if (status == COMET_OK)
         status = go_on(s, &c);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run's data asks of loaders and trainer: sizes, memory, and the largest batch that fits. */
 #include "base/cores.h"
+#include "base/fail.h"
 #include "train/models/model.h"
 #include "train/run/run_impl.h"
 
@@ -35,9 +36,7 @@ static comet_loader_options loader_options(const comet_run_options *options, con
 
 static comet_status complete_sizes(const comet_dataset_info *info, comet_trainer_options *t, comet_message *message) {
     const comet_model *model;
-    comet_status status = comet_model_find(t->model, &model, message);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(comet_model_find(t->model, &model, message));
     t->height = t->height ? t->height : info->height ? info->height : model->image;
     t->width = t->width ? t->width : info->width ? info->width : model->image;
     t->channels = t->channels ? t->channels : info->channels;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "codec/cuda/runtime.h"
 #include "store/device/arena_driver.h"
 
@@ -36,10 +37,8 @@ static comet_status leave(scope *s, comet_status status) {
 
 static comet_status enter_device(scope *s, int32_t device) {
     int current = 0;
-    comet_status status = enter_relaxed(s);
-    if (status != COMET_OK)
-        return status;
-    status = comet_cuda_status(cudaGetDevice(&current));
+    COMET_TRY(enter_relaxed(s));
+    comet_status status = comet_cuda_status(cudaGetDevice(&current));
     if (status == COMET_OK)
         status = comet_cuda_status(cudaSetDevice(device)); /* makes its context, if there is none yet */
     if (status != COMET_OK)
@@ -53,9 +52,7 @@ static comet_status enter_device(scope *s, int32_t device) {
 static comet_status take(const arena_driver *self, int32_t device, arena_memory kind, size_t bytes, void **memory) {
     (void)self;
     scope s;
-    comet_status status = enter_device(&s, device);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(enter_device(&s, device));
     cudaError_t error =
         kind == ARENA_MEMORY_DEVICE ? cudaMalloc(memory, bytes) : cudaHostAlloc(memory, bytes, cudaHostAllocDefault);
     return leave(&s, comet_cuda_status(error));
@@ -64,9 +61,7 @@ static comet_status take(const arena_driver *self, int32_t device, arena_memory 
 static comet_status give(const arena_driver *self, int32_t device, arena_memory kind, void *memory) {
     (void)self;
     scope s;
-    comet_status status = enter_device(&s, device);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(enter_device(&s, device));
     cudaError_t error = kind == ARENA_MEMORY_DEVICE ? cudaFree(memory) : cudaFreeHost(memory);
     return leave(&s, comet_cuda_status(error));
 }
@@ -203,10 +198,8 @@ static comet_status reserve_addresses(int32_t device, size_t bytes, arena_range 
 
 static comet_status reserve(const arena_driver *self, int32_t device, size_t bytes, arena_range *range) {
     scope s;
-    comet_status status = enter_device(&s, device);
-    if (status != COMET_OK)
-        return status;
-    status = leave(&s, reserve_addresses(device, bytes, range));
+    COMET_TRY(enter_device(&s, device));
+    comet_status status = leave(&s, reserve_addresses(device, bytes, range));
     return status == COMET_ERROR_UNSUPPORTED ? reserve_plain(self, device, bytes, range) : status;
 }
 
@@ -214,9 +207,7 @@ static comet_status unreserve(const arena_driver *self, const arena_range *range
     if (!range->granularity)
         return give(self, range->device, ARENA_MEMORY_DEVICE, range->base);
     scope s;
-    comet_status status = enter_device(&s, range->device);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(enter_device(&s, range->device));
     AS_FUNCTION(PFN_cuMemAddressFree_v10020, address_free, range->calls[ADDRESS_FREE]);
     return leave(&s, driver_status(address_free((CUdeviceptr)(uintptr_t)range->base, range->bytes)));
 }
@@ -228,9 +219,7 @@ static comet_status map_memory(const arena_range *range, CUdeviceptr at, size_t 
     AS_FUNCTION(PFN_cuMemRelease_v10020, release, range->calls[RELEASE]);
     CUmemAllocationProp p = properties(range->device);
     CUmemGenericAllocationHandle handle;
-    comet_status status = driver_status(create(&handle, bytes, &p, 0));
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(driver_status(create(&handle, bytes, &p, 0)));
     CUresult mapped = map_at(at, bytes, 0, handle, 0), released = release(handle);
     if (mapped != CUDA_SUCCESS)
         return driver_status(mapped);
@@ -244,11 +233,9 @@ static comet_status map_memory(const arena_range *range, CUdeviceptr at, size_t 
 static comet_status map_accessible(const arena_range *range, CUdeviceptr at, size_t bytes) {
     AS_FUNCTION(PFN_cuMemSetAccess_v10020, set_access, range->calls[SET_ACCESS]);
     AS_FUNCTION(PFN_cuMemUnmap_v10020, unmap_at, range->calls[UNMAP]);
-    comet_status status = map_memory(range, at, bytes);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(map_memory(range, at, bytes));
     CUmemAccessDesc access = {properties(range->device).location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    status = driver_status(set_access(at, bytes, &access, 1));
+    comet_status status = driver_status(set_access(at, bytes, &access, 1));
     if (status != COMET_OK)
         (void)unmap_at(at, bytes);
     return status;
@@ -257,18 +244,14 @@ static comet_status map_accessible(const arena_range *range, CUdeviceptr at, siz
 static comet_status map(const arena_driver *self, const arena_range *range, size_t offset, size_t bytes) {
     (void)self;
     scope s;
-    comet_status status = enter_device(&s, range->device);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(enter_device(&s, range->device));
     return leave(&s, map_accessible(range, (CUdeviceptr)(uintptr_t)(range->base + offset), bytes));
 }
 
 static comet_status unmap(const arena_driver *self, const arena_range *range, size_t offset, size_t bytes) {
     (void)self;
     scope s;
-    comet_status status = enter_device(&s, range->device);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(enter_device(&s, range->device));
     AS_FUNCTION(PFN_cuMemUnmap_v10020, unmap_at, range->calls[UNMAP]);
     return leave(&s, driver_status(unmap_at((CUdeviceptr)(uintptr_t)(range->base + offset), bytes)));
 }
@@ -281,10 +264,8 @@ static comet_status event_new(const arena_driver *self, int32_t device, void **e
     (void)self;
     scope s;
     cudaEvent_t made = NULL;
-    comet_status status = enter_device(&s, device);
-    if (status != COMET_OK)
-        return status;
-    status = leave(&s, comet_cuda_status(cudaEventCreateWithFlags(&made, cudaEventDisableTiming)));
+    COMET_TRY(enter_device(&s, device));
+    comet_status status = leave(&s, comet_cuda_status(cudaEventCreateWithFlags(&made, cudaEventDisableTiming)));
     *event = made;
     return status;
 }
@@ -304,11 +285,10 @@ static comet_status event_record(const arena_driver *self, void *event, void *qu
 static comet_status event_query(const arena_driver *self, void *event, int *reached) {
     (void)self;
     scope s;
-    comet_status status = enter_relaxed(&s);
-    if (status != COMET_OK)
-        return status;
+    COMET_TRY(enter_relaxed(&s));
     cudaError_t error = cudaEventQuery((cudaEvent_t)event);
-    status = comet_cuda_status(error); /* that it is not ready is no error, but some CUDA remembers it as one */
+    /* that it is not ready is no error, but some CUDA remembers it as one */
+    comet_status status = comet_cuda_status(error);
     *reached = error == cudaSuccess;
     return leave(&s, error == cudaErrorNotReady ? COMET_OK : status);
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
 #include "train/backend/cpu/batch_norm.h"
 #include "train/backend/cpu/space.h"
@@ -83,9 +84,7 @@ static comet_status hold_content(holder *h, const comet_held *held, const conten
     size_t bytes = 0;
     for (int part = 0; part < held->parts; part++) {
         comet_store_info info = {.size = sizeof info};
-        comet_status status = hold_part(h, held, part, c, &info);
-        if (status != COMET_OK)
-            return status;
+        COMET_TRY(hold_part(h, held, part, c, &info));
         bytes += (size_t)info.bytes.stored;
         squares += info.result.stats.sum_squares;
         nonzero += (double)info.result.stats.nonzero;
@@ -256,10 +255,7 @@ comet_status comet_cpu_holder_new(comet_backend *backend, const comet_holder_opt
                            .report = report,
                            .stats = stats,
                            .free = holder_free}};
-    if (options->allocator) {
-        h->allocator_copy = *options->allocator;
-        h->allocator = &h->allocator_copy;
-    }
+    h->allocator = comet_memory_hold(&h->allocator_copy, options->allocator);
     comet_status status = make(h, options);
     if (status != COMET_OK) {
         holder_free(&h->base);
