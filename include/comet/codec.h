@@ -163,6 +163,18 @@ typedef struct comet_codec_result {
 
 #define COMET_CODEC_RESULT_INIT COMET_INIT_ZERO(comet_codec_result)
 
+/* For comet_tensor_pass (comet/use_stats.h), and to keep one. */
+static inline comet_codec_record comet_codec_record_of(const comet_codec_result *result) {
+    comet_codec_record record;
+    record.bytes = result->bytes;
+    record.bound = result->bound;
+    record.tiles = result->tiles;
+    record.tiles_exact = result->tiles_exact;
+    record.tiles_wide = result->tiles_wide;
+    record.stats = result->stats;
+    return record;
+}
+
 /* What a stream says of itself. */
 typedef struct comet_codec_info {
     size_t size; /* sizeof(comet_codec_info) */

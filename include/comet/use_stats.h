@@ -35,6 +35,7 @@
 #include "comet/control.h"
 #include "comet/error_model.h"
 #include "comet/export.h"
+#include "comet/init.h"
 #include "comet/status.h"
 #include "comet/tensor.h"
 #include "comet/threads.h"
@@ -52,8 +53,7 @@ typedef struct comet_stats_exec {
     void *queue; /* of a device; not read for tensors in CPU memory */
 } comet_stats_exec;
 
-#define COMET_STATS_EXEC_INIT                                                                                          \
-    { sizeof(comet_stats_exec), NULL, NULL, 0, NULL }
+#define COMET_STATS_EXEC_INIT COMET_INIT_ZERO(comet_stats_exec)
 
 /*
  * How alike two values of a map are at offsets of up to so many pixels down and to both sides: docs/theory.md, 5.
@@ -77,16 +77,11 @@ typedef struct comet_stats_tensor {
         passed; /* errors: of all values; of those that pass the ReLU, as the layer behind sees them */
 } comet_stats_tensor;
 
-#define COMET_STATS_TENSOR_INIT                                                                                        \
-    {                                                                                                                  \
-        sizeof(comet_stats_tensor), 0, 0, 0, 0, 0, 0, 0, {{0}}, {                                                      \
-            { 0 }                                                                                                      \
-        }                                                                                                              \
-    }
+#define COMET_STATS_TENSOR_INIT COMET_INIT_ZERO(comet_stats_tensor)
 
 typedef struct comet_tensor_pass {
     size_t size;                      /* sizeof(comet_tensor_pass) */
-    const comet_codec_record *result; /* what the codec said of the stream: comet_store_info has it, too */
+    const comet_codec_record *result; /* what the codec said of the stream: comet_store_info has it */
     /*
      * What was compressed, as it was before: for how alike the errors of neighbours are. NULL: not looked at. Where a
      * batch is stored in several streams, the first one's values are enough.
@@ -97,8 +92,7 @@ typedef struct comet_tensor_pass {
     int32_t relu;                 /* 1: and only what is on the grid's side where the ReLU is on */
 } comet_tensor_pass;
 
-#define COMET_TENSOR_PASS_INIT                                                                                         \
-    { sizeof(comet_tensor_pass), NULL, NULL, NULL, NULL, 0 }
+#define COMET_TENSOR_PASS_INIT COMET_INIT_ZERO(comet_tensor_pass)
 
 /* Values that are not finite are in no sum, as the codec counts them; they are still COMET_ERROR_DIVERGED. */
 COMET_API comet_status comet_stats_tensor_workspace(const comet_tensor_pass *pass, size_t *bytes);
@@ -133,12 +127,7 @@ typedef struct comet_stats_layer {
     comet_stats_alike gradient;              /* OUTPUT: dY, of the last batch */
 } comet_stats_layer;
 
-#define COMET_STATS_LAYER_INIT                                                                                         \
-    {                                                                                                                  \
-        sizeof(comet_stats_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, {                                             \
-            { 0 }                                                                                                      \
-        }                                                                                                              \
-    }
+#define COMET_STATS_LAYER_INIT COMET_INIT_ZERO(comet_stats_layer)
 
 /* Its backward has x and dY. Of a tensor that is not to be seen only the shape is read. Both have the same batch. */
 typedef struct comet_layer_pass {
@@ -152,7 +141,9 @@ typedef struct comet_layer_pass {
 } comet_layer_pass;
 
 #define COMET_LAYER_PASS_INIT                                                                                          \
-    { sizeof(comet_layer_pass), COMET_STATS_OUTPUT, NULL, NULL, NULL, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1 }
+    COMET_INIT(comet_layer_pass, COMET_FIELD(what) = COMET_STATS_OUTPUT, COMET_FIELD(kernel[0]) = 1,                   \
+               COMET_FIELD(kernel[1]) = 1, COMET_FIELD(stride[0]) = 1, COMET_FIELD(stride[1]) = 1,                     \
+               COMET_FIELD(dilation[0]) = 1, COMET_FIELD(dilation[1]) = 1, COMET_FIELD(groups) = 1)
 
 COMET_API comet_status comet_stats_layer_workspace(const comet_layer_pass *pass, size_t *bytes);
 COMET_API comet_status comet_stats_see_layer(const comet_layer_pass *pass, const comet_stats_exec *exec,
@@ -172,12 +163,7 @@ typedef struct comet_stats_norm {
     comet_stats_alike gradient;   /* dy behind the ReLU, of the last batch's first part */
 } comet_stats_norm;
 
-#define COMET_STATS_NORM_INIT                                                                                          \
-    {                                                                                                                  \
-        sizeof(comet_stats_norm), 0, 0, 0, 0, 0, 0, 0, {                                                               \
-            { 0 }                                                                                                      \
-        }                                                                                                              \
-    }
+#define COMET_STATS_NORM_INIT COMET_INIT_ZERO(comet_stats_norm)
 
 typedef struct comet_norm_pass {
     size_t size;                  /* sizeof(comet_norm_pass) */
@@ -197,8 +183,7 @@ typedef struct comet_norm_pass {
     int32_t part, parts;
 } comet_norm_pass;
 
-#define COMET_NORM_PASS_INIT                                                                                           \
-    { sizeof(comet_norm_pass), NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 1 }
+#define COMET_NORM_PASS_INIT COMET_INIT(comet_norm_pass, COMET_FIELD(parts) = 1)
 
 COMET_API comet_status comet_stats_norm_workspace(const comet_norm_pass *pass, size_t *bytes);
 COMET_API comet_status comet_stats_see_norm(const comet_norm_pass *pass, const comet_stats_exec *exec,
@@ -215,8 +200,7 @@ typedef struct comet_stats_silu {
     double scale_squares; /* sum of (d(dy u) / du)^2: of the norm before it */
 } comet_stats_silu;
 
-#define COMET_STATS_SILU_INIT                                                                                          \
-    { sizeof(comet_stats_silu), 0, 0, 0, 0 }
+#define COMET_STATS_SILU_INIT COMET_INIT_ZERO(comet_stats_silu)
 
 typedef struct comet_silu_pass {
     size_t size;                       /* sizeof(comet_silu_pass) */
@@ -226,8 +210,7 @@ typedef struct comet_silu_pass {
     int32_t normalised;                /* 1: what is stored is that norm's u; 0: y */
 } comet_silu_pass;
 
-#define COMET_SILU_PASS_INIT                                                                                           \
-    { sizeof(comet_silu_pass), NULL, NULL, NULL, NULL, NULL, 0 }
+#define COMET_SILU_PASS_INIT COMET_INIT_ZERO(comet_silu_pass)
 
 COMET_API comet_status comet_stats_silu_workspace(const comet_silu_pass *pass, size_t *bytes);
 COMET_API comet_status comet_stats_see_silu(const comet_silu_pass *pass, const comet_stats_exec *exec,
@@ -242,8 +225,7 @@ typedef struct comet_stats_scale {
     double squares; /* mean of s^2; summed over batches */
 } comet_stats_scale;
 
-#define COMET_STATS_SCALE_INIT                                                                                         \
-    { sizeof(comet_stats_scale), 0, 0, 0 }
+#define COMET_STATS_SCALE_INIT COMET_INIT_ZERO(comet_stats_scale)
 
 typedef struct comet_scale_pass {
     size_t size;                  /* sizeof(comet_scale_pass) */
@@ -251,8 +233,7 @@ typedef struct comet_scale_pass {
     const comet_tensor *gradient; /* dy */
 } comet_scale_pass;
 
-#define COMET_SCALE_PASS_INIT                                                                                          \
-    { sizeof(comet_scale_pass), NULL, NULL }
+#define COMET_SCALE_PASS_INIT COMET_INIT_ZERO(comet_scale_pass)
 
 COMET_API comet_status comet_stats_scale_workspace(const comet_scale_pass *pass, size_t *bytes);
 COMET_API comet_status comet_stats_see_scale(const comet_scale_pass *pass, const comet_stats_exec *exec,
@@ -281,8 +262,7 @@ typedef struct comet_stats_use {
     double weight_gradient_squares; /* acgc's, of the first two kinds: the sum of dW^2 */
 } comet_stats_use;
 
-#define COMET_STATS_USE_INIT                                                                                           \
-    { sizeof(comet_stats_use), COMET_USE_CONV_WEIGHTS, NULL, NULL, NULL, NULL, NULL, 0, 0 }
+#define COMET_STATS_USE_INIT COMET_INIT_ZERO(comet_stats_use)
 
 /* COMET_ERROR_ARGUMENT: something that the kind needs is not there, or has not seen a batch. */
 COMET_API comet_status comet_stats_of_use(const comet_stats_use *use, comet_use_stats *stats);

@@ -14,7 +14,6 @@
 #include "base/tensor_check.h"
 #include "codec/call.h"
 #include "codec/isa.h"
-#include "codec/record.h"
 
 const char *comet_codec_name(comet_codec codec) {
     return (unsigned)codec < CODEC_COUNT ? comet_codecs[codec]->name : "?";
@@ -126,6 +125,16 @@ static comet_status stream_too_small(size_t capacity) {
                       capacity);
 }
 
+static void give_result(const comet_codec_record *r, comet_codec_result *result) {
+    comet_codec_result full = {.bytes = r->bytes,
+                               .bound = r->bound,
+                               .tiles = r->tiles,
+                               .tiles_exact = r->tiles_exact,
+                               .tiles_wide = r->tiles_wide,
+                               .stats = r->stats};
+    comet_sized_write(result, &full, sizeof full);
+}
+
 static comet_status compress(const comet_tensor *tensor, const comet_codec_params *params, const comet_codec_exec *exec,
                              void *stream, size_t capacity, comet_codec_result *result) {
     comet_codec_params p;
@@ -164,10 +173,8 @@ static comet_status compress(const comet_tensor *tensor, const comet_codec_param
     comet_stream_header_write(&header, stream);
     record.bytes = STREAM_HEADER_BYTES + (size_t)header.body_bytes;
     record.bound = header.bound;
-    if (result) {
-        comet_codec_result full = comet_codec_result_of(&record);
-        comet_sized_write(result, &full, sizeof full);
-    }
+    if (result)
+        give_result(&record, result);
     return COMET_OK;
 }
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec/record.h"
 #include "support/codec/isas.h"
 
 enum { EDGE = 64, GUARD = 0x3C };

@@ -2,9 +2,11 @@
 #include "control/collect/call.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "base/fail.h"
 #include "base/memory.h"
-#include "codec/call.h"
+#include "base/sized.h"
 
 void *comet_stats_place(comet_stats_memory *m, size_t count, size_t size) {
     void *at = m->at ? m->at + m->bytes : NULL;
@@ -23,11 +25,21 @@ void comet_stats_place_strips(comet_stats_memory *m, const comet_maps *a, const 
 
 comet_status comet_stats_exec_of(const comet_stats_exec *given, size_t needed, comet_stats_exec *exec) {
     static const comet_stats_exec defaults = COMET_STATS_EXEC_INIT;
-    if (!comet_call_options(exec, sizeof *exec, given ? given : &defaults, &defaults))
-        return COMET_ERROR_ARGUMENT;
-    if ((uintptr_t)exec->workspace % COMET_ALIGNMENT != 0)
-        return COMET_ERROR_ARGUMENT;
-    return needed > 0 && (!exec->workspace || exec->workspace_bytes < needed) ? COMET_ERROR_CAPACITY : COMET_OK;
+    COMET_TRY(comet_sized_read(exec, sizeof *exec, given, &defaults, "exec"));
+    COMET_REQUIRE((uintptr_t)exec->workspace % COMET_ALIGNMENT == 0, "exec->workspace must be aligned to %d bytes",
+                  COMET_ALIGNMENT);
+    size_t there = exec->workspace ? exec->workspace_bytes : 0;
+    if (there < needed)
+        return comet_fail(COMET_ERROR_CAPACITY, "exec->workspace has %zu bytes: it must have %zu", there, needed);
+    return COMET_OK;
+}
+
+comet_status comet_stats_check_size(const void *given, size_t known, const char *name) {
+    size_t size;
+    COMET_REQUIRE(given, "%s is NULL", name);
+    memcpy(&size, given, sizeof size);
+    COMET_REQUIRE(size == known, "%s->size is %zu: start from its initializer", name, size);
+    return COMET_OK;
 }
 
 comet_status comet_stats_finite(const double *values, int count) {

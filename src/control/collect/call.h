@@ -20,6 +20,9 @@ void comet_stats_place_strips(comet_stats_memory *memory, const comet_maps *a, c
 /* The arguments as this version knows them. `given` may be NULL. COMET_ERROR_CAPACITY: fewer bytes than needed. */
 comet_status comet_stats_exec_of(const comet_stats_exec *given, size_t needed, comet_stats_exec *exec);
 
+/* COMET_ERROR_ARGUMENT if `given`, which starts with its size, is NULL or of another size than `known`. */
+comet_status comet_stats_check_size(const void *given, size_t known, const char *name);
+
 /* COMET_ERROR_DIVERGED if one is not finite. */
 comet_status comet_stats_finite(const double *values, int count);
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/tensor_check.h"
 
 /* Which dimension of the tensor is which; -1: there is none, and it counts as one of extent 1. */
@@ -41,15 +42,14 @@ static int are_rows(const comet_maps *m) {
            is_dense(m->images, m->to_image, m->height * m->width * m->channels);
 }
 
-comet_status comet_maps_of(const comet_tensor *t, int shape_only, comet_maps *m) {
+comet_status comet_maps_of(const comet_tensor *t, const char *name, int shape_only, comet_maps *m) {
     axes a;
-    if (!t || comet_dtype_size(t->dtype) == 0 || (unsigned)t->layout > COMET_NHWC ||
-        !comet_shape_is_valid(t->ndim, t->shape) || !find_axes(t, &a) || comet_tensor_count(t) == 0)
-        return COMET_ERROR_ARGUMENT;
+    COMET_TRY(comet_tensor_check_shape(t, name));
+    COMET_REQUIRE(find_axes(t, &a), "%s must have 2 dimensions, or be NHWC or NCHW with 3 or 4", name);
+    COMET_REQUIRE(comet_tensor_count(t) > 0, "%s is empty", name);
     if (t->dtype != COMET_F32 || t->device.kind != COMET_CPU)
-        return COMET_ERROR_UNSUPPORTED;
-    if (!shape_only && !t->data)
-        return COMET_ERROR_ARGUMENT;
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "%s must be fp32, in CPU memory", name);
+    COMET_REQUIRE(shape_only || t->data, "%s->data is NULL", name);
     *m = (comet_maps){.data = t->data,
                       .images = extent(t, a.image),
                       .height = extent(t, a.row),

@@ -16,7 +16,7 @@ typedef struct comet_maps {
 } comet_maps;
 
 /* `shape_only`: there may be no data. An empty tensor is COMET_ERROR_ARGUMENT. */
-comet_status comet_maps_of(const comet_tensor *tensor, int shape_only, comet_maps *maps);
+comet_status comet_maps_of(const comet_tensor *tensor, const char *name, int shape_only, comet_maps *maps);
 
 static inline int64_t comet_maps_pixels(const comet_maps *m) {
     return m->images * m->height * m->width;

@@ -2,8 +2,9 @@
 /* From what was seen of tensors and layers to the statistics of a use. */
 #include <math.h>
 
+#include "base/fail.h"
 #include "base/fp_environment.h"
-#include "codec/call.h"
+#include "base/sized.h"
 #include "control/collect/call.h"
 #include "control/collect/neighbours.h"
 
@@ -26,12 +27,21 @@ static const needs needed[COMET_USE_KINDS] = {
 /* A part that is given has its size and a batch; one that is needed is given. */
 #define IS_SEEN(part, is_needed) ((part) ? (part)->size == sizeof *(part) && (part)->batches > 0 : !(is_needed))
 
-static int is_right(const comet_stats_use *u) {
-    if ((unsigned)u->kind >= COMET_USE_KINDS || u->momentum < 0 || u->weight_gradient_squares < 0)
-        return 0;
+static comet_status check(const comet_stats_use *u) {
+    COMET_REQUIRE((unsigned)u->kind < COMET_USE_KINDS, "use->kind is %d, which is none", (int)u->kind);
+    COMET_REQUIRE(!(u->momentum < 0), "use->momentum is %g: it must not be negative", u->momentum);
+    COMET_REQUIRE(!(u->weight_gradient_squares < 0), "use->weight_gradient_squares is %g: it must not be negative",
+                  u->weight_gradient_squares);
     const needs *n = &needed[u->kind];
-    return u->tensor && u->tensor->size == sizeof *u->tensor && u->tensor->count > 0 && IS_SEEN(u->layer, n->layer) &&
-           IS_SEEN(u->norm, n->norm) && IS_SEEN(u->silu, n->silu) && IS_SEEN(u->scale, n->scale);
+    COMET_TRY(comet_stats_check_size(u->tensor, sizeof *u->tensor, "use->tensor"));
+    COMET_REQUIRE(u->tensor->count > 0, "use->tensor has seen nothing");
+    const char *unseen = !IS_SEEN(u->layer, n->layer)   ? "layer"
+                         : !IS_SEEN(u->norm, n->norm)   ? "norm"
+                         : !IS_SEEN(u->silu, n->silu)   ? "silu"
+                         : !IS_SEEN(u->scale, n->scale) ? "scale"
+                                                        : NULL;
+    COMET_REQUIRE(!unseen, "use->%s is missing or has not seen a batch", unseen);
+    return COMET_OK;
 }
 
 /* ---- each kind ---- */
@@ -116,8 +126,11 @@ comet_status comet_stats_of_use(const comet_stats_use *use, comet_use_stats *sta
     static const comet_stats_use defaults = COMET_STATS_USE_INIT;
     comet_stats_use u;
     fenv_t callers;
-    if (!use || !stats || !comet_call_options(&u, sizeof u, use, &defaults) || !is_right(&u))
-        return COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_REQUIRE_POINTER(use);
+    COMET_REQUIRE_POINTER(stats);
+    COMET_TRY(comet_sized_read(&u, sizeof u, use, &defaults, "use"));
+    COMET_TRY(check(&u));
     comet_fp_enter(&callers);
     *stats = (comet_use_stats){.momentum = u.momentum};
     fill(&u, stats);

@@ -3,8 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/fp_environment.h"
-#include "codec/call.h"
+#include "base/sized.h"
 #include "control/collect/call.h"
 #include "control/collect/layer.h"
 #include "control/collect/neighbours.h"
@@ -34,23 +35,20 @@ static int is_right(const comet_layer_pass *p) {
 
 static comet_status layer_of(const comet_layer_pass *given, int shape_only, comet_layer_pass *p, comet_layer *l) {
     static const comet_layer_pass defaults = COMET_LAYER_PASS_INIT;
-    if (!given || !comet_call_options(p, sizeof *p, given, &defaults) || !is_right(p))
-        return COMET_ERROR_ARGUMENT;
-    if (!shape_only && (p->what & COMET_STATS_COMMON) && !p->weights)
-        return COMET_ERROR_ARGUMENT;
-    comet_status status = comet_maps_of(p->input, shape_only || !(p->what & COMET_STATS_INPUT), &l->in);
-    if (status == COMET_OK)
-        status = comet_maps_of(p->gradient, shape_only || !(p->what & COMET_STATS_OUTPUT), &l->out);
-    if (status != COMET_OK)
-        return status;
+    COMET_REQUIRE(given, "pass is NULL");
+    COMET_TRY(comet_sized_read(p, sizeof *p, given, &defaults, "pass"));
+    COMET_REQUIRE(is_right(p), "pass->what is %u: it must be OUTPUT, INPUT, and COMMON only with INPUT", p->what);
+    COMET_REQUIRE(shape_only || !(p->what & COMET_STATS_COMMON) || p->weights, "pass->weights is NULL");
+    COMET_TRY(comet_maps_of(p->input, "pass->input", shape_only || !(p->what & COMET_STATS_INPUT), &l->in));
+    COMET_TRY(comet_maps_of(p->gradient, "pass->gradient", shape_only || !(p->what & COMET_STATS_OUTPUT), &l->out));
     memcpy(l->kernel, p->kernel, sizeof l->kernel);
     memcpy(l->stride, p->stride, sizeof l->stride);
     memcpy(l->padding, p->padding, sizeof l->padding);
     memcpy(l->dilation, p->dilation, sizeof l->dilation);
     l->groups = p->groups;
     l->weights = p->weights;
-    if (!fits(l))
-        return COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(fits(l), "pass->gradient does not have the shape that pass->input, kernel, stride, padding, dilation "
+                           "and groups make");
     l->fan_in = l->in.channels / l->groups * l->kernel[0] * l->kernel[1];
     return COMET_OK;
 }
@@ -83,9 +81,9 @@ comet_status comet_stats_layer_workspace(const comet_layer_pass *pass, size_t *b
     comet_layer_pass p;
     comet_layer l;
     layer_memory m;
-    comet_status status = layer_of(pass, 1, &p, &l);
-    if (status != COMET_OK || !bytes)
-        return status != COMET_OK ? status : COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_TRY(layer_of(pass, 1, &p, &l));
+    COMET_REQUIRE_POINTER(bytes);
     *bytes = lay_out(&l, p.what, NULL, &m);
     return COMET_OK;
 }
@@ -151,16 +149,14 @@ comet_status comet_stats_see_layer(const comet_layer_pass *pass, const comet_sta
     layer_memory m;
     comet_stats_exec how;
     fenv_t callers;
-    comet_status status = layer_of(pass, 0, &p, &l);
-    if (status == COMET_OK)
-        status = layer && layer->size == sizeof *layer ? comet_stats_exec_of(exec, lay_out(&l, p.what, NULL, &m), &how)
-                                                       : COMET_ERROR_ARGUMENT;
-    if (status != COMET_OK)
-        return status;
+    comet_begin();
+    COMET_TRY(layer_of(pass, 0, &p, &l));
+    COMET_TRY(comet_stats_check_size(layer, sizeof *layer, "layer"));
+    COMET_TRY(comet_stats_exec_of(exec, lay_out(&l, p.what, NULL, &m), &how));
     if (!(p.what & COMET_STATS_COMMON))
         l.weights = NULL;
     comet_fp_enter(&callers);
-    status = see(&l, p.what, &how, layer);
+    comet_status status = see(&l, p.what, &how, layer);
     comet_fp_leave(&callers);
     return status;
 }

@@ -3,26 +3,32 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/fp_environment.h"
-#include "codec/call.h"
+#include "base/sized.h"
 #include "control/collect/call.h"
 #include "control/collect/neighbours.h"
 
 /* ---- arguments ---- */
 
-static int is_right(const comet_norm_pass *p) {
-    return p->scale && p->gamma && p->beta && p->parts >= 1 && p->part >= 0 && p->part < p->parts;
+static comet_status check(const comet_norm_pass *p) {
+    COMET_REQUIRE(p->scale && p->gamma && p->beta, "pass->%s is NULL",
+                  !p->scale   ? "scale"
+                  : !p->gamma ? "gamma"
+                              : "beta");
+    COMET_REQUIRE(p->part >= 0 && p->part < p->parts, "pass->part is %d of %d: it must be 0 to parts - 1", (int)p->part,
+                  (int)p->parts);
+    return COMET_OK;
 }
 
 static comet_status rows_of(const comet_norm_pass *given, int shape_only, comet_norm_pass *p, comet_norm_rows *n) {
     static const comet_norm_pass defaults = COMET_NORM_PASS_INIT;
-    if (!given || !comet_call_options(p, sizeof *p, given, &defaults) || (!shape_only && !is_right(p)))
-        return COMET_ERROR_ARGUMENT;
-    comet_status status = comet_maps_of(p->values, shape_only, &n->x);
-    if (status == COMET_OK)
-        status = comet_maps_of(p->gradient, shape_only, &n->dy);
-    if (status != COMET_OK)
-        return status;
+    COMET_REQUIRE(given, "pass is NULL");
+    COMET_TRY(comet_sized_read(p, sizeof *p, given, &defaults, "pass"));
+    if (!shape_only)
+        COMET_TRY(check(p));
+    COMET_TRY(comet_maps_of(p->values, "pass->values", shape_only, &n->x));
+    COMET_TRY(comet_maps_of(p->gradient, "pass->gradient", shape_only, &n->dy));
     n->scale = p->shift ? p->scale : NULL;
     n->shift = p->shift;
     n->gamma = p->gamma;
@@ -30,7 +36,8 @@ static comet_status rows_of(const comet_norm_pass *given, int shape_only, comet_
     n->mask = p->relu ? p->mask : NULL;
     n->relu = p->relu != 0;
     n->greatest = p->acgc != 0;
-    return comet_maps_alike(&n->x, &n->dy) ? COMET_OK : COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(comet_maps_alike(&n->x, &n->dy), "pass->gradient must have the shape of pass->values");
+    return COMET_OK;
 }
 
 /* ---- memory ---- */
@@ -63,9 +70,9 @@ comet_status comet_stats_norm_workspace(const comet_norm_pass *pass, size_t *byt
     comet_norm_pass p;
     comet_norm_rows n;
     norm_memory m;
-    comet_status status = rows_of(pass, 1, &p, &n);
-    if (status != COMET_OK || !bytes)
-        return status != COMET_OK ? status : COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_TRY(rows_of(pass, 1, &p, &n));
+    COMET_REQUIRE_POINTER(bytes);
     *bytes = lay_out(&n, NULL, &m);
     return COMET_OK;
 }
@@ -172,16 +179,14 @@ comet_status comet_stats_see_norm(const comet_norm_pass *pass, const comet_stats
     norm_memory m;
     comet_stats_exec how;
     fenv_t callers;
-    comet_status status = rows_of(pass, 0, &p, &n);
-    if (status == COMET_OK && (!norm || norm->size != sizeof *norm || (p.part > 0 && !(norm->pixels > 0))))
-        status = COMET_ERROR_ARGUMENT;
-    if (status == COMET_OK)
-        status = comet_stats_exec_of(exec, lay_out(&n, NULL, &m), &how);
-    if (status != COMET_OK)
-        return status;
+    comet_begin();
+    COMET_TRY(rows_of(pass, 0, &p, &n));
+    COMET_TRY(comet_stats_check_size(norm, sizeof *norm, "norm"));
+    COMET_REQUIRE(p.part == 0 || norm->pixels > 0, "pass->part is %d, and norm has not seen those before", (int)p.part);
+    COMET_TRY(comet_stats_exec_of(exec, lay_out(&n, NULL, &m), &how));
     n.first = p.part == 0 ? 0 : (int64_t)norm->pixels;
     comet_fp_enter(&callers);
-    status = see(&p, &n, &how, norm);
+    comet_status status = see(&p, &n, &how, norm);
     comet_fp_leave(&callers);
     return status;
 }

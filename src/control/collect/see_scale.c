@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is seen of a channel scale (squeeze-excite). */
+#include "base/fail.h"
 #include "base/fp_environment.h"
-#include "codec/call.h"
+#include "base/sized.h"
 #include "control/collect/call.h"
 
 typedef struct scale_maps {
@@ -11,16 +12,13 @@ typedef struct scale_maps {
 static comet_status maps_of(const comet_scale_pass *given, int shape_only, scale_maps *m) {
     static const comet_scale_pass defaults = COMET_SCALE_PASS_INIT;
     comet_scale_pass p;
-    if (!given || !comet_call_options(&p, sizeof p, given, &defaults))
-        return COMET_ERROR_ARGUMENT;
-    comet_status status = comet_maps_of(p.factors, shape_only, &m->s);
-    if (status == COMET_OK)
-        status = comet_maps_of(p.gradient, shape_only, &m->dy);
-    if (status != COMET_OK)
-        return status;
-    const int fits =
-        m->s.height == 1 && m->s.width == 1 && m->s.images == m->dy.images && m->s.channels == m->dy.channels;
-    return fits ? COMET_OK : COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(given, "pass is NULL");
+    COMET_TRY(comet_sized_read(&p, sizeof p, given, &defaults, "pass"));
+    COMET_TRY(comet_maps_of(p.factors, "pass->factors", shape_only, &m->s));
+    COMET_TRY(comet_maps_of(p.gradient, "pass->gradient", shape_only, &m->dy));
+    COMET_REQUIRE(m->s.height == 1 && m->s.width == 1 && m->s.images == m->dy.images && m->s.channels == m->dy.channels,
+                  "pass->factors must be one value of each image and channel of pass->gradient");
+    return COMET_OK;
 }
 
 static size_t lay_out(const scale_maps *maps, void *workspace, comet_sums *sums) {
@@ -33,9 +31,9 @@ static size_t lay_out(const scale_maps *maps, void *workspace, comet_sums *sums)
 comet_status comet_stats_scale_workspace(const comet_scale_pass *pass, size_t *bytes) {
     scale_maps maps;
     comet_sums sums;
-    comet_status status = maps_of(pass, 1, &maps);
-    if (status != COMET_OK || !bytes)
-        return status != COMET_OK ? status : COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_TRY(maps_of(pass, 1, &maps));
+    COMET_REQUIRE_POINTER(bytes);
     *bytes = lay_out(&maps, NULL, &sums);
     return COMET_OK;
 }
@@ -63,14 +61,12 @@ comet_status comet_stats_see_scale(const comet_scale_pass *pass, const comet_sta
     comet_sums memory;
     comet_stats_exec how;
     fenv_t callers;
-    comet_status status = maps_of(pass, 0, &maps);
-    if (status == COMET_OK)
-        status = scale && scale->size == sizeof *scale ? comet_stats_exec_of(exec, lay_out(&maps, NULL, &memory), &how)
-                                                       : COMET_ERROR_ARGUMENT;
-    if (status != COMET_OK)
-        return status;
+    comet_begin();
+    COMET_TRY(maps_of(pass, 0, &maps));
+    COMET_TRY(comet_stats_check_size(scale, sizeof *scale, "scale"));
+    COMET_TRY(comet_stats_exec_of(exec, lay_out(&maps, NULL, &memory), &how));
     comet_fp_enter(&callers);
-    status = see(&maps, &how, scale);
+    comet_status status = see(&maps, &how, scale);
     comet_fp_leave(&callers);
     return status;
 }

@@ -2,8 +2,9 @@
 /* What is seen of a SiLU, behind a batch norm or without one. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/fp_environment.h"
-#include "codec/call.h"
+#include "base/sized.h"
 #include "control/collect/call.h"
 
 typedef struct silu_maps {
@@ -17,12 +18,13 @@ static int is_right(const comet_silu_pass *p) {
 
 static comet_status maps_of(const comet_silu_pass *given, int shape_only, comet_silu_pass *p, silu_maps *m) {
     static const comet_silu_pass defaults = COMET_SILU_PASS_INIT;
-    if (!given || !comet_call_options(p, sizeof *p, given, &defaults) || (!shape_only && !is_right(p)))
-        return COMET_ERROR_ARGUMENT;
-    comet_status status = comet_maps_of(p->input, shape_only, &m->y);
-    if (status == COMET_OK)
-        status = comet_maps_of(p->gradient, shape_only, &m->dz);
-    return status != COMET_OK || comet_maps_alike(&m->y, &m->dz) ? status : COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(given, "pass is NULL");
+    COMET_TRY(comet_sized_read(p, sizeof *p, given, &defaults, "pass"));
+    COMET_REQUIRE(shape_only || is_right(p), "pass must have all of scale, gamma and beta, or none, and normalised 0");
+    COMET_TRY(comet_maps_of(p->input, "pass->input", shape_only, &m->y));
+    COMET_TRY(comet_maps_of(p->gradient, "pass->gradient", shape_only, &m->dz));
+    COMET_REQUIRE(comet_maps_alike(&m->y, &m->dz), "pass->gradient must have the shape of pass->input");
+    return COMET_OK;
 }
 
 typedef struct silu_memory {
@@ -42,9 +44,9 @@ comet_status comet_stats_silu_workspace(const comet_silu_pass *pass, size_t *byt
     comet_silu_pass p;
     silu_maps maps;
     silu_memory m;
-    comet_status status = maps_of(pass, 1, &p, &maps);
-    if (status != COMET_OK || !bytes)
-        return status != COMET_OK ? status : COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_TRY(maps_of(pass, 1, &p, &maps));
+    COMET_REQUIRE_POINTER(bytes);
     *bytes = lay_out(&maps, NULL, &m);
     return COMET_OK;
 }
@@ -83,14 +85,12 @@ comet_status comet_stats_see_silu(const comet_silu_pass *pass, const comet_stats
     silu_memory m;
     comet_stats_exec how;
     fenv_t callers;
-    comet_status status = maps_of(pass, 0, &p, &maps);
-    if (status == COMET_OK)
-        status = silu && silu->size == sizeof *silu ? comet_stats_exec_of(exec, lay_out(&maps, NULL, &m), &how)
-                                                    : COMET_ERROR_ARGUMENT;
-    if (status != COMET_OK)
-        return status;
+    comet_begin();
+    COMET_TRY(maps_of(pass, 0, &p, &maps));
+    COMET_TRY(comet_stats_check_size(silu, sizeof *silu, "silu"));
+    COMET_TRY(comet_stats_exec_of(exec, lay_out(&maps, NULL, &m), &how));
     comet_fp_enter(&callers);
-    status = see(&p, &maps, &how, silu);
+    comet_status status = see(&p, &maps, &how, silu);
     comet_fp_leave(&callers);
     return status;
 }

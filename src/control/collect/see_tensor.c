@@ -5,15 +5,20 @@
  */
 #include <math.h>
 
+#include "base/fail.h"
 #include "base/fp_environment.h"
-#include "codec/call.h"
+#include "base/sized.h"
 #include "control/collect/call.h"
 #include "control/collect/neighbours.h"
 
 /* ---- arguments ---- */
 
-static int is_right(const comet_tensor_pass *p) {
-    return p->result && p->result->bound >= 0 && isfinite(p->result->bound) && p->result->stats.count > 0;
+static comet_status check(const comet_tensor_pass *p) {
+    COMET_REQUIRE(p->result, "pass->result is NULL");
+    COMET_REQUIRE(p->result->bound >= 0 && isfinite(p->result->bound),
+                  "pass->result->bound is %g: it must be finite and not negative", p->result->bound);
+    COMET_REQUIRE(p->result->stats.count > 0, "pass->result->stats are of no values");
+    return COMET_OK;
 }
 
 static int fits(const comet_tensor_pass *p, const comet_maps *m) {
@@ -22,12 +27,15 @@ static int fits(const comet_tensor_pass *p, const comet_maps *m) {
 
 static comet_status maps_of(const comet_tensor_pass *given, int shape_only, comet_tensor_pass *p, comet_maps *m) {
     static const comet_tensor_pass defaults = COMET_TENSOR_PASS_INIT;
-    if (!given || !comet_call_options(p, sizeof *p, given, &defaults) || (!shape_only && !is_right(p)))
-        return COMET_ERROR_ARGUMENT;
+    COMET_REQUIRE(given, "pass is NULL");
+    COMET_TRY(comet_sized_read(p, sizeof *p, given, &defaults, "pass"));
+    if (!shape_only)
+        COMET_TRY(check(p));
     if (!p->values)
         return COMET_OK;
-    comet_status status = comet_maps_of(p->values, shape_only, m);
-    return status != COMET_OK || fits(p, m) ? status : COMET_ERROR_ARGUMENT;
+    COMET_TRY(comet_maps_of(p->values, "pass->values", shape_only, m));
+    COMET_REQUIRE(fits(p, m), "pass->grid must have the channels of pass->values and, with relu, a threshold");
+    return COMET_OK;
 }
 
 /* ---- memory ---- */
@@ -57,9 +65,9 @@ comet_status comet_stats_tensor_workspace(const comet_tensor_pass *pass, size_t 
     comet_tensor_pass p;
     comet_maps maps;
     tensor_memory m;
-    comet_status status = maps_of(pass, 1, &p, &maps);
-    if (status != COMET_OK || !bytes)
-        return status != COMET_OK ? status : COMET_ERROR_ARGUMENT;
+    comet_begin();
+    COMET_TRY(maps_of(pass, 1, &p, &maps));
+    COMET_REQUIRE_POINTER(bytes);
     *bytes = lay_out(&p, &maps, NULL, &m);
     return COMET_OK;
 }
@@ -104,13 +112,10 @@ comet_status comet_stats_see_tensor(const comet_tensor_pass *pass, const comet_s
     tensor_memory m;
     comet_stats_exec how;
     fenv_t callers;
-    comet_status status = maps_of(pass, 0, &p, &maps);
-    if (status == COMET_OK)
-        status = tensor && tensor->size == sizeof *tensor
-                     ? comet_stats_exec_of(exec, lay_out(&p, &maps, NULL, &m), &how)
-                     : COMET_ERROR_ARGUMENT;
-    if (status != COMET_OK)
-        return status;
+    comet_begin();
+    COMET_TRY(maps_of(pass, 0, &p, &maps));
+    COMET_TRY(comet_stats_check_size(tensor, sizeof *tensor, "tensor"));
+    COMET_TRY(comet_stats_exec_of(exec, lay_out(&p, &maps, NULL, &m), &how));
     comet_fp_enter(&callers);
     if (p.values)
         see_errors(&p, &maps, &how, tensor);

@@ -9,7 +9,6 @@
 #include "base/fail.h"
 #include "base/sized.h"
 #include "base/tensor_check.h"
-#include "codec/record.h"
 #include "store/host/store.h"
 
 /* ---- what a save is asked for ---- */
