@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/array.h"
+#include "base/memory.h"
 #include "cmd/bench/bench.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"

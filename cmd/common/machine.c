@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "base/cores.h"
+#include "base/parallel.h"
 
 /* Of the first line of a file that starts with `key`: what is behind the colon and the spaces after it. */
 static int find_line(const char *path, const char *key, char *value, size_t capacity) {

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "base/atomic_file.h"
+#include "base/file/atomic_file.h"
 #include "base/message.h"
 #include "cmd/files/buffer.h"
 

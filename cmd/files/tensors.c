@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
+#include "base/memory.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/files/values.h"

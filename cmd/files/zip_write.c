@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "base/array.h"
+#include "base/memory.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/common/text.h"

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "base/atomic_file.h"
+#include "base/file/atomic_file.h"
 
 typedef struct report {
     FILE *file;

@@ -16,7 +16,7 @@
 
 #include <zlib.h>
 
-#include "base/exclusive_file.h"
+#include "base/file/exclusive_file.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/common/options.h"

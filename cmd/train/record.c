@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/array.h"
+#include "base/memory.h"
 
 void record_begin(record *r, const char *name, const comet_run_options *run) {
     *r = (record){.stride = 1, .figures.at_ceiling = -1};

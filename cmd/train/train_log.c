@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/exclusive_file.h"
+#include "base/file/exclusive_file.h"
 #include "cmd/common/command.h"
 #include "cmd/common/json.h"
 #include "cmd/common/message.h"

@@ -31,10 +31,10 @@ typedef enum comet_status {
 COMET_API const char *comet_status_string(comet_status status);
 
 /*
- * Why the last call of this thread failed, of those that return a status: one line that says which argument is wrong and
- * what it must be. "" if that call succeeded, or has nothing to add to its status. Never NULL. Valid until the thread's
- * next such call; other threads do not see it. It lies in thread-local memory, which is all that the library keeps
- * outside of what its caller holds.
+ * Why the last call of this thread failed, of those that return a status: one line that says which argument is wrong
+ * and what it must be. "" if that call succeeded, or has nothing to add to its status. Never NULL. Valid until the
+ * thread's next such call; other threads do not see it. It lies in thread-local memory, which is all that the library
+ * keeps outside of what its caller holds.
  */
 COMET_API const char *comet_last_error(void);
 

@@ -97,8 +97,8 @@ typedef struct comet_store_item {
 #define COMET_STORE_ITEM_INIT COMET_INIT_ZERO(comet_store_item)
 
 /*
- * Sizes of one entry, of an account or of all entries. An entry counts once, however many holds there are. Its layout is
- * fixed: it lies in other structs.
+ * Sizes of one entry, of an account or of all entries. An entry counts once, however many holds there are. Its layout
+ * is fixed: it lies in other structs.
  */
 typedef struct comet_store_bytes {
     uint64_t raw;      /* values times the size of their type */

@@ -59,7 +59,7 @@ COMET_API comet_status comet_tensor_init(comet_tensor *tensor, void *data, comet
                                          int32_t ndim, const int64_t *shape);
 
 /*
- * The same for memory of a device: comet_tensor_init_on(&tensor, device, ...) with comet_device device = {COMET_CUDA, 0}.
+ * The same for memory of a device: comet_tensor_init_on(&tensor, device, ...), comet_device device = {COMET_CUDA, 0}.
  * COMET_ERROR_ARGUMENT also for a device of an unknown kind or a negative index. The device is not looked at.
  */
 COMET_API comet_status comet_tensor_init_on(comet_tensor *tensor, comet_device device, void *data, comet_dtype dtype,

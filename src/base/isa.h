@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Instruction sets: which ones this machine has, and functions compiled for several of them. The same C is compiled again
- * with another target, as an always-inline body that is called from functions with that attribute. Results are the same,
- * as nothing is contracted (-ffp-contract=off) and fma is exact either way.
+ * Instruction sets: which ones this machine has, and functions compiled for several of them. The same C is compiled
+ * again with another target, as an always-inline body that is called from functions with that attribute. Results are
+ * the same, as nothing is contracted (-ffp-contract=off) and fma is exact either way.
  */
 #ifndef COMET_BASE_ISA_H
 #define COMET_BASE_ISA_H

@@ -11,6 +11,9 @@
  */
 void comet_parallel(comet_threads *threads, unsigned count, void (*run)(void *context, unsigned worker), void *context);
 
+/* The cores that this thread may run on (taskset, cpusets and schedulers of clusters restrict them); at least 1. */
+unsigned comet_usable_cores(void);
+
 /*
  * A pool without threads of its own: team(team_context, count, run, context) has to do what comet_parallel says. For
  * programs that have a team of threads already, such as OpenMP's. `team` is called by one thread at a time.

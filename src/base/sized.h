@@ -15,8 +15,8 @@ comet_status comet_sized_check(const void *given, const char *name);
 
 /*
  * Takes options: copies `given` into `copy`, of `known` bytes. An older caller's is shorter and the rest stays as in
- * `defaults`, a newer caller's is longer and may only be zero there. NULL is `defaults`. COMET_ERROR_ARGUMENT if the size
- * can be none or something unknown is set; the reason calls the argument `name`.
+ * `defaults`, a newer caller's is longer and may only be zero there. NULL is `defaults`. COMET_ERROR_ARGUMENT if the
+ * size can be none or something unknown is set; the reason calls the argument `name`.
  */
 comet_status comet_sized_read(void *copy, size_t known, const void *given, const void *defaults, const char *name);
 

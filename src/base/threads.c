@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool: workers sleep on a condition until a generation of work is posted; the caller works along and waits. */
+/*
+ * How many cores there are. The pool: workers sleep on a condition until a generation of work is posted; the caller
+ * works along and waits.
+ */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "comet/threads.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
 
-#include "base/cores.h"
 #include "base/fail.h"
 #include "base/fp_environment.h"
 #include "base/memory.h"
@@ -80,6 +86,39 @@ static void pool_destroy(comet_threads *pool) {
     pthread_mutex_destroy(&pool->turn);
     comet_memory_give(pool->allocator, pool, pool_bytes(pool->count));
 }
+
+/* ---- cores ---- */
+
+#ifdef __linux__
+/* 0: not known. The system wants room for every core that it could have, and says only whether there is enough. */
+static unsigned allowed_cores(void) {
+    for (unsigned most = CPU_SETSIZE; most <= 64 * CPU_SETSIZE; most *= 2) {
+        cpu_set_t *set = CPU_ALLOC(most);
+        size_t bytes = CPU_ALLOC_SIZE(most);
+        if (!set)
+            return 0;
+        int answer = sched_getaffinity(0, bytes, set);
+        int is_short = answer != 0 && errno == EINVAL;
+        int count = answer == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        CPU_FREE(set);
+        if (!is_short)
+            return (unsigned)count;
+    }
+    return 0;
+}
+#else
+static unsigned allowed_cores(void) {
+    return 0;
+}
+#endif
+
+unsigned comet_usable_cores(void) {
+    unsigned allowed = allowed_cores();
+    long online = allowed ? 0 : sysconf(_SC_NPROCESSORS_ONLN);
+    return allowed ? allowed : online > 0 ? (unsigned)online : 1;
+}
+
+/* ---- pools ---- */
 
 /* A pool in which nobody works yet. */
 static comet_status pool_new(unsigned count, const comet_allocator *allocator, comet_threads **threads) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Each public header compiles alone, as C11 and as C++17, without a warning, also beside <dlpack/dlpack.h>.
-# comet/comet.h includes every other public header. Every initializer works in both languages, also outside of functions.
+# comet/comet.h includes every other public header. Every initializer works in both languages, outside of functions
+# too.
 # Each header of device code compiles alone too, with the tests' stand-in for CUDA.
 # usage, from the repository's root: check_headers.sh CC GENERATED_INCLUDE_DIR
 set -euo pipefail

@@ -17,7 +17,6 @@ uncounted_folders='src/codec/cuda/instances'
 # Small files that are things of their own: the file, and what it is.
 small_files='
 cmd/common/workers.c                threads of the command: how many, and how they wait
-src/base/memory.c                   memory through the caller'\''s allocator
 src/base/message.c                  the line beside a status
 src/codec/eb/cpu/tile_reference.c   the reference among the instruction sets, built as each of them is
 src/codec/eb/quantiser.c            what quantiser_steps.h, which kernels compile too, is for the CPU

@@ -10,6 +10,7 @@ cd "${1:-.}"
 
 order='
 base
+base/file              base
 codec                  base
 codec/eb               codec
 codec/eb/cpu           codec/eb
@@ -24,7 +25,7 @@ control/collect        control
 store/host             codec
 store/device           codec
 store/device/cuda      store/device codec/cuda
-data/files             base
+data/files             base/file
 data/image             base
 data/sets              data/image
 data/loader            data/sets
@@ -41,7 +42,7 @@ train/trainer          train/step train/models
 train/checkpoint       train/optimiser data/files data/loader
 train/run              train/trainer train/checkpoint
 study                  train/run
-cmd/common             base
+cmd/common             base/file
 cmd/files              cmd/common codec
 cmd/report             cmd/common
 cmd/bench              cmd/files

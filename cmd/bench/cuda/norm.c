@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/array.h"
+#include "base/memory.h"
 #include "cmd/bench/cuda/measure.h"
 #include "cmd/common/message.h"
 #include "cmd/common/parse.h"

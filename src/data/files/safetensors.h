@@ -88,7 +88,7 @@ typedef struct comet_safetensors_source {
 } comet_safetensors_source;
 
 /*
- * Writes a file that appears complete or not at all (base/atomic_file.h). The same tensors give the same bytes,
+ * Writes a file that appears complete or not at all (base/file/atomic_file.h). The same tensors give the same bytes,
  * whatever their order. Of what is produced a piece at a time is in memory.
  */
 comet_status comet_safetensors_write(const char *path, const comet_safetensors_source *sources, size_t count,

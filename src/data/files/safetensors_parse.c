@@ -6,7 +6,6 @@
  */
 #include <string.h>
 
-#include "base/array.h"
 #include "base/fail.h"
 #include "base/memory.h"
 #include "data/files/safetensors_impl.h"

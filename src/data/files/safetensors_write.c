@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
 #include "base/fail.h"
+#include "base/file/atomic_file.h"
 #include "base/memory.h"
 #include "data/files/safetensors_impl.h"
 

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/memory.h"
 #include "train/graph/graph_impl.h"
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/memory.h"
 #include "train/plan/plan_impl.h"
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/exclusive_file.h"
+#include "base/file/exclusive_file.h"
 #include "train/checkpoint/checkpoint_impl.h"
 #include "train/run/run_impl.h"
 

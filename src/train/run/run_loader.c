@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run's data asks of loaders and trainer: sizes, memory, and the largest batch that fits. */
-#include "base/cores.h"
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "train/models/model.h"
 #include "train/run/run_impl.h"
 

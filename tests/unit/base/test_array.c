@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 
-#include "base/array.h"
 #include "base/memory.h"
 #include "support/counting_allocator.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Structs that start with their size: callers of an older and of a newer version, and the public calls that take them. */
+/*
+ * Structs that start with their size: callers of an older and of a newer version, and the public calls that take them.
+ */
 #include "support/assert_ok.h"
 
 #include <string.h>

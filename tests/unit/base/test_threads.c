@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/cores.h"
 #include "base/parallel.h"
 #include "comet/codec.h"
 #include "support/codec/values.h"

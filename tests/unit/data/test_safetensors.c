@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "base/atomic_file.h"
+#include "base/file/atomic_file.h"
 #include "data/files/safetensors.h"
 #include "support/counting_allocator.h"
 #include "support/effort.h"

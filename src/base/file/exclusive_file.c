@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _DEFAULT_SOURCE /* flock */
-#include "base/exclusive_file.h"
+#include "base/file/exclusive_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files that one program has at a time, and files that make way for others without being lost. */
-#ifndef COMET_BASE_EXCLUSIVE_FILE_H
-#define COMET_BASE_EXCLUSIVE_FILE_H
+#ifndef COMET_BASE_FILE_EXCLUSIVE_FILE_H
+#define COMET_BASE_FILE_EXCLUSIVE_FILE_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files that are there completely or not at all, whenever the machine stops. */
-#ifndef COMET_BASE_ATOMIC_FILE_H
-#define COMET_BASE_ATOMIC_FILE_H
+#ifndef COMET_BASE_FILE_ATOMIC_FILE_H
+#define COMET_BASE_FILE_ATOMIC_FILE_H
 
 #include <stddef.h>
 #include <stdio.h>

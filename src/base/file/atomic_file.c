@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _DEFAULT_SOURCE     /* flock */
 #define _XOPEN_SOURCE   700 /* realpath */
-#include "base/atomic_file.h"
+#include "base/file/atomic_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
