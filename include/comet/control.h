@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Controllers: they choose the error bound of each saved tensor while a network trains, from statistics of the training itself.
+ * Controllers: they choose the error bound of each saved tensor while a network trains, from statistics of the
+ * training itself.
  *
  *     comet_control_options options = COMET_CONTROL_OPTIONS_INIT;
  *     comet_control_new(comet_control_find("comet"), &options, tensors, count, &control);
@@ -11,8 +12,9 @@
  *         update the weights
  *         if (comet_control_wants(control, i)) comet_control_observe(control, i, observations, n);
  *
- * Numbers in, bounds out: no I/O, no clock, no random numbers, no device. Decisions are made with + - * / and square roots alone, and bounds are
- * rounded down to 4 significant bits: the same observations give the same bounds on every machine.
+ * Numbers in, bounds out: no I/O, no clock, no random numbers, no device. Decisions are made with + - * / and square
+ * roots alone, and bounds are rounded down to 4 significant bits: the same observations give the same bounds on every
+ * machine.
  *
  * A control belongs to one thread at a time. docs/theory.md has the theory; comet/error_model.h has it as functions.
  * comet/control_methods.h is for those who write a controller of their own.
@@ -48,8 +50,8 @@ typedef struct comet_control_bound_value {
 typedef struct comet_control_use {
     comet_use_kind kind;
     /*
-     * Which parameter's gradient it reaches: a number of the caller's, or -1 for one that no other use reaches. Where k uses (of any
-     * tensors) reach one gradient, each may add 1 / k of the variance allowed.
+     * Which parameter's gradient it reaches: a number of the caller's, or -1 for one that no other use reaches. Where
+     * k uses (of any tensors) reach one gradient, each may add 1 / k of the variance allowed.
      */
     int32_t gradient;
 } comet_control_use;
@@ -76,8 +78,8 @@ typedef struct comet_control_options {
     int64_t warmup;
     int64_t window; /* iterations after which a decision is due */
     int64_t every;  /* statistics are wanted every so many iterations */
-    int32_t
-        adaptive; /* 1: sooner, when a bound would move by more than `moved`; 0: only then, and observed only shortly before */
+    /* 1: sooner, when a bound would move by more than `moved`; 0: only then, and observed only shortly before */
+    int32_t adaptive;
     double moved;     /* 0.25: by a quarter */
     double smoothing; /* weight of a new observation against those before; 1: no smoothing */
     double loosen;    /* a decision makes a bound coarser at most by this factor; finer at once */
@@ -86,8 +88,9 @@ typedef struct comet_control_options {
     double fixed_bound;
 
     /*
-     * budget. Bytes: the least error whose streams fit. Error: the least bytes with the sum over all uses of (sigma / momentum)^2 at most
-     * this. Neither: an error of uses * calibration^2, which is what `comet` allows, but spread for the least bytes. Not both.
+     * budget. Bytes: the least error whose streams fit. Error: the least bytes with the sum over all uses of (sigma /
+     * momentum)^2 at most this. Neither: an error of uses * calibration^2, which is what `comet` allows, but spread
+     * for the least bytes. Not both.
      */
     double budget_bytes, budget_error;
 
@@ -128,8 +131,9 @@ COMET_API const char *comet_control_name(int index);
 COMET_API const char *comet_control_check(const comet_control_options *options);
 
 /*
- * `methods`: comet_control_find's, or the caller's own, which must outlive the control. COMET_ERROR_ARGUMENT: methods are NULL (an unknown name),
- * comet_control_check finds something, a tensor has no values or an unknown use. COMET_ERROR_VERSION: methods of another version.
+ * `methods`: comet_control_find's, or the caller's own, which must outlive the control. COMET_ERROR_ARGUMENT: methods
+ * are NULL (an unknown name), comet_control_check finds something, a tensor has no values or an unknown use.
+ * COMET_ERROR_VERSION: methods of another version.
  */
 COMET_API comet_status comet_control_new(const comet_control_methods *methods, const comet_control_options *options,
                                          const comet_control_tensor *tensors, int32_t count, comet_control **control);
@@ -138,8 +142,8 @@ COMET_API comet_status comet_control_new(const comet_control_methods *methods, c
 COMET_API void comet_control_free(comet_control *control);
 
 /*
- * What a controller reads of an observation. Who observes may leave out the rest: it costs time to collect. The rms is read by all: floor and
- * ceiling are in units of it.
+ * What a controller reads of an observation. Who observes may leave out the rest: it costs time to collect. The rms
+ * is read by all: floor and ceiling are in units of it.
  */
 enum {
     COMET_NEEDS_SQUARES = 1,  /* derivative_squares, gradient_squares, error_gain, input_squares, correction */
@@ -149,7 +153,9 @@ enum {
     COMET_NEEDS_SIZES = 16    /* comet_control_observation.sizes */
 };
 
-/* Of the control's methods: comet:paper is COMET_NEEDS_SQUARES | COMET_NEEDS_MEAN | COMET_NEEDS_MOMENTUM, fixed is 0. */
+/*
+ * Of the control's methods: comet:paper is COMET_NEEDS_SQUARES | COMET_NEEDS_MEAN | COMET_NEEDS_MOMENTUM, fixed is 0.
+ */
 COMET_API uint32_t comet_control_needs(const comet_control *control);
 
 /* ---- each iteration ---- */
@@ -158,8 +164,9 @@ COMET_API uint32_t comet_control_needs(const comet_control *control);
 COMET_API comet_control_bound_value comet_control_bound(const comet_control *control, int32_t tensor);
 
 /*
- * The rms of a tensor's non-zeros in the step just made, where it is known, as it is from the codec's statistics: the ceiling of the next step's bound is in
- * units of it, although bounds are decided seldom, from rms that were smoothed. Neither negative nor infinite nor NaN, or it is ignored; 0: unknown.
+ * The rms of a tensor's non-zeros in the step just made, where it is known, as it is from the codec's statistics: the
+ * ceiling of the next step's bound is in units of it, although bounds are decided seldom, from rms that were
+ * smoothed. Neither negative nor infinite nor NaN, or it is ignored; 0: unknown.
  */
 COMET_API void comet_control_see_rms(comet_control *control, int32_t tensor, double rms);
 
@@ -190,8 +197,9 @@ typedef struct comet_control_observation {
 } comet_control_observation;
 
 /*
- * Statistics of some or all tensors; then, if one is due, a decision. An observation with a number that is negative or not finite is
- * left out whole, and logged. COMET_ERROR_ARGUMENT: no such tensor, or an iteration before the last one; nothing has changed then.
+ * Statistics of some or all tensors; then, if one is due, a decision. An observation with a number that is negative
+ * or not finite is left out whole, and logged. COMET_ERROR_ARGUMENT: no such tensor, or an iteration before the last
+ * one; nothing has changed then.
  */
 COMET_API comet_status comet_control_observe(comet_control *control, int64_t iteration,
                                              const comet_control_observation *observations, int32_t count);
@@ -250,9 +258,9 @@ COMET_API size_t comet_control_state_bytes(const comet_control *control);
 COMET_API comet_status comet_control_save(const comet_control *control, void *state, size_t bytes);
 
 /*
- * Into a control made with the same methods, tensors and options: it then decides as the saved one would have. COMET_ERROR_CORRUPT,
- * _CHECKSUM, _VERSION: not such a state; COMET_ERROR_MISMATCH: of other methods or tensors. After an error nothing has changed, but for what a
- * plug-in's own `load` may have done.
+ * Into a control made with the same methods, tensors and options: it then decides as the saved one would have.
+ * COMET_ERROR_CORRUPT, _CHECKSUM, _VERSION: not such a state; COMET_ERROR_MISMATCH: of other methods or tensors.
+ * After an error nothing has changed, but for what a plug-in's own `load` may have done.
  */
 COMET_API comet_status comet_control_load(comet_control *control, const void *state, size_t bytes);
 

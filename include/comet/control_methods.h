@@ -2,8 +2,9 @@
 /*
  * Controllers of one's own: a table of methods, given to comet_control_new in place of comet_control_find's.
  *
- * What is common to all controllers - collecting, smoothing, when to decide, warm-up, floor, ceiling, rounding, safety, log, state - is done
- * around the methods; they only turn what is known into bounds. The library's own are written against this interface.
+ * What is common to all controllers - collecting, smoothing, when to decide, warm-up, floor, ceiling, rounding,
+ * safety, log, state - is done around the methods; they only turn what is known into bounds. The library's own are
+ * written against this interface.
  */
 #ifndef COMET_CONTROL_METHODS_H
 #define COMET_CONTROL_METHODS_H
@@ -70,8 +71,9 @@ struct comet_control_methods {
     comet_status (*create)(const comet_control_view *view, void **instance);
     void (*release)(void *instance);
     /*
-     * Writes a choice for every tensor, from the view alone (and the instance). Called at every observation from warm-up's end on; not every
-     * call becomes a decision. `choices` hold the warm-up bound when it is called: a tensor may be left at that.
+     * Writes a choice for every tensor, from the view alone (and the instance). Called at every observation from
+     * warm-up's end on; not every call becomes a decision. `choices` hold the warm-up bound when it is called: a
+     * tensor may be left at that.
      */
     comet_status (*assess)(void *instance, const comet_control_view *view, comet_control_choice *choices);
     /* After each step. 1: decide at the next observation. May be NULL. */
@@ -85,7 +87,10 @@ struct comet_control_methods {
 /* log2 without libm: exact at powers of two, linear between, at most 0.087 below. x > 0 and finite. */
 COMET_API double comet_control_log2(double x);
 
-/* Bits a value at bound / rms: between measured points linear in comet_control_log2, outside them, or without any, by a typical slope. */
+/*
+ * Bits a value at bound / rms: between measured points linear in comet_control_log2, outside them, or without any, by
+ * a typical slope.
+ */
 COMET_API double comet_control_curve_bits(const comet_control_curve *curve, double ratio);
 
 #ifdef __cplusplus

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the bound of a saved tensor to the error of a gradient, and back: the theory of docs/theory.md as functions. Numbers in, numbers out:
- * nothing is kept, nothing allocated, only + - * / and square roots, so that the results are the same bits everywhere.
+ * From the bound of a saved tensor to the error of a gradient, and back: the theory of docs/theory.md as functions.
+ * Numbers in, numbers out: nothing is kept, nothing allocated, only + - * / and square roots, so that the results are
+ * the same bits everywhere.
  *
- * A saved tensor v is stored as v + e with |e| <= bound, e = 0 where v is stored exactly. What its error does to a gradient is a *use*. For
- * each use sigma = sensitivity * bound, the root mean square error of the values of that gradient.
+ * A saved tensor v is stored as v + e with |e| <= bound, e = 0 where v is stored exactly. What its error does to a
+ * gradient is a *use*. For each use sigma = sensitivity * bound, the root mean square error of the values of that
+ * gradient.
  *
- * All statistics are of one iteration (of all batches that one update accumulates, added up where they are sums), finite and not negative.
+ * All statistics are of one iteration (of all batches that one update accumulates, added up where they are sums),
+ * finite and not negative.
  */
 #ifndef COMET_ERROR_MODEL_H
 #define COMET_ERROR_MODEL_H
@@ -35,18 +38,20 @@ typedef enum comet_use_kind {
 COMET_API const char *comet_use_name(comet_use_kind kind);
 
 /*
- * What was seen of a use. CONV_WEIGHTS, LINEAR_WEIGHTS and NORM_SCALE need the first group, NORM_INPUT, CURVE_INPUT and CHANNEL_SCALE the
- * second, all the momentum. Fields that are not needed are 0.
+ * What was seen of a use. CONV_WEIGHTS, LINEAR_WEIGHTS and NORM_SCALE need the first group, NORM_INPUT, CURVE_INPUT
+ * and CHANNEL_SCALE the second, all the momentum. Fields that are not needed are 0.
  */
 typedef struct comet_use_stats {
     /*
-     * Mean over all stored values of (dx/dv)^2, x being what the layer reads, 0 for values stored exactly. x = v: the share of non-zeros;
-     * a normalised value: comet_norm_derivative; NORM_SCALE of a normalised value: 1, of x itself: the mean of 1 / variance.
+     * Mean over all stored values of (dx/dv)^2, x being what the layer reads, 0 for values stored exactly. x = v: the
+     * share of non-zeros; a normalised value: comet_norm_derivative; NORM_SCALE of a normalised value: 1, of x
+     * itself: the mean of 1 / variance.
      */
     double derivative_squares;
     /*
-     * The mean over output channels of the sum of L^2 over batch and map: the sum over the whole tensor / channels. L is the gradient at the
-     * layer's output; for NORM_SCALE d(dy * u)/du: dy, the gradient behind the ReLU's mask, or dy + dz act''(y) gamma u for a SiLU.
+     * The mean over output channels of the sum of L^2 over batch and map: the sum over the whole tensor / channels. L
+     * is the gradient at the layer's output; for NORM_SCALE d(dy * u)/du: dy, the gradient behind the ReLU's mask, or
+     * dy + dz act''(y) gamma u for a SiLU.
      */
     double gradient_squares;
     double gradient_mean; /* mean |L| (comet:paper alone) */
@@ -55,20 +60,24 @@ typedef struct comet_use_stats {
     /* Mean over channels of the variance of dX's error, for an error of variance 1 in the stored value. */
     double error_gain;
     /*
-     * Of the layer that this dX reaches: mean over its inputs of the sum of x^2 over batch and output map. CURVE_INPUT: of (x - mean)^2,
-     * because a batch norm's backward takes the mean of its errors away.
+     * Of the layer that this dX reaches: mean over its inputs of the sum of x^2 over batch and output map.
+     * CURVE_INPUT: of (x - mean)^2, because a batch norm's backward takes the mean of its errors away.
      */
     double input_squares;
 
-    /* Mean |momentum| of the parameter that it reaches, in units of its gradient: comet_momentum_sgd, comet_momentum_adam. */
+    /*
+     * Mean |momentum| of the parameter that it reaches, in units of its gradient: comet_momentum_sgd,
+     * comet_momentum_adam.
+     */
     double momentum;
     double acgc;       /* AC-GC's squared bound for e = 1: comet_acgc_conv, comet_acgc_norm (acgc alone); 0: no limit */
     double correction; /* measured sigma over the model's, where it was measured; 0: 1 */
 } comet_use_stats;
 
 /*
- * How far sigma is from what independent, uniform errors would make, by bound / rms of the non-zeros: linear between points, constant
- * outside. `at` ascends. count 0: 1 everywhere. See "Where the error is not uniform" in docs/theory.md.
+ * How far sigma is from what independent, uniform errors would make, by bound / rms of the non-zeros: linear between
+ * points, constant outside. `at` ascends. count 0: 1 everywhere. See "Where the error is not uniform" in
+ * docs/theory.md.
  */
 enum { COMET_ERROR_SHAPE_POINTS = 8 };
 
@@ -85,8 +94,9 @@ COMET_API double comet_error_shape_factor(const comet_error_shape *shape, double
 COMET_API double comet_error_sensitivity(comet_use_kind kind, const comet_use_stats *stats);
 
 /*
- * COMET's: 0.32 * mean |L| * sqrt(positions * derivative_squares), for weights' gradients; other uses as comet_error_sensitivity. With N in
- * place of N * H' * W', as the paper writes it, L would have to be summed over the map (docs/theory.md).
+ * COMET's: 0.32 * mean |L| * sqrt(positions * derivative_squares), for weights' gradients; other uses as
+ * comet_error_sensitivity. With N in place of N * H' * W', as the paper writes it, L would have to be summed over the
+ * map (docs/theory.md).
  */
 COMET_API double comet_error_sensitivity_paper(comet_use_kind kind, const comet_use_stats *stats);
 
@@ -99,15 +109,20 @@ COMET_API double comet_error_bound(double sensitivity, const comet_error_shape *
 /* ---- the unit of momentum: a mean of gradients ---- */
 
 /*
- * From the mean of |buffer| after `updates` updates (>= 1) of b = m b + g, as PyTorch's SGD keeps it, Nesterov or not: divided by the sum
- * of the weights m^0 .. m^(updates - 1). m = 0: the mean of |g| itself.
+ * From the mean of |buffer| after `updates` updates (>= 1) of b = m b + g, as PyTorch's SGD keeps it, Nesterov or
+ * not: divided by the sum of the weights m^0 .. m^(updates - 1). m = 0: the mean of |g| itself.
  */
 COMET_API double comet_momentum_sgd(double mean_buffer, double momentum, int64_t updates);
 
-/* From the mean of |first moment| after `updates` updates of f = beta1 f + (1 - beta1) g: Adam's own bias correction. */
+/*
+ * From the mean of |first moment| after `updates` updates of f = beta1 f + (1 - beta1) g: Adam's own bias correction.
+ */
 COMET_API double comet_momentum_adam(double mean_moment, double beta1, int64_t updates);
 
-/* ---- batch norm: y = gamma * u + beta, u = (x - mean) / deviation; dy is the gradient at y (behind the activation's mask) ---- */
+/*
+ * ---- batch norm: y = gamma * u + beta, u = (x - mean) / deviation; dy is the gradient at y (behind the activation's
+ * mask) ----
+ */
 
 /* Sums over batch and map, one a channel. NULL: not needed for what is asked. */
 typedef struct comet_norm_stats {
@@ -135,13 +150,16 @@ COMET_API double comet_norm_curve_gain(const comet_norm_stats *norm);
 /* ---- AC-GC's squared bounds for e = 1, as written in its paper ---- */
 
 /*
- * |dW|^2 / (2 * values * u * sum |dY|^2), u = kernel height * width / stride^2; `values` are all those of the input, and squares are sums
- * over whole tensors. 0, which is no limit, where no gradient comes in.
+ * |dW|^2 / (2 * values * u * sum |dY|^2), u = kernel height * width / stride^2; `values` are all those of the input,
+ * and squares are sums over whole tensors. 0, which is no limit, where no gradient comes in.
  */
 COMET_API double comet_acgc_conv(double weight_gradient_squares, double output_gradient_squares, double values,
                                  double kernel, double stride);
 
-/* The batch norm's, for u: the least over channels. `nonzero` of a channel's gradients, and greatest |dy|, |u|, may differ by channel. */
+/*
+ * The batch norm's, for u: the least over channels. `nonzero` of a channel's gradients, and greatest |dy|, |u|, may
+ * differ by channel.
+ */
 typedef struct comet_acgc_norm_stats {
     const comet_norm_stats *norm;   /* gamma, inverse_deviation, scale_gradient, positions */
     double input_gradient_squares;  /* sum of dX^2 over the whole tensor */

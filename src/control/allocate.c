@@ -49,8 +49,9 @@ static int improve(allocate_item *items, int32_t count, double *room) {
 }
 
 /*
- * Single changes alone, from the least weights on, would come to the same but need a pass over everything for each of thousands; the multiplier
- * is near after 64. Prices and weights are of any size: it is looked for between 2^-400 and 2^400, by halving its exponent.
+ * Single changes alone, from the least weights on, would come to the same but need a pass over everything for each of
+ * thousands; the multiplier is near after 64. Prices and weights are of any size: it is looked for between 2^-400 and
+ * 2^400, by halving its exponent.
  */
 int comet_control_allocate(allocate_item *items, int32_t count, double limit) {
     double low = 0x1p-400, high = 0x1p400;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A control and its parts. comet/control.h and comet/control_methods.h are the interfaces; each part below has a file of its own. */
+/*
+ * A control and its parts. comet/control.h and comet/control_methods.h are the interfaces; each part below has a file
+ * of its own.
+ */
 #ifndef COMET_CONTROL_CONTROL_H
 #define COMET_CONTROL_CONTROL_H
 

@@ -2,7 +2,10 @@
 /* Bits a value against the bound, from what streams have taken. */
 #include "control/control.h"
 
-/* Typical of `eb` on saved activations: a tenth of the rms 10.5 x smaller than fp32, 0.3 of it 18.1 x (bench/results/codec-cpu.md). */
+/*
+ * Typical of `eb` on saved activations: a tenth of the rms 10.5 x smaller than fp32, 0.3 of it 18.1 x
+ * (bench/results/codec-cpu.md).
+ */
 static const double typical_ratio = 0.1, typical_bits = 3.05, typical_slope = 0.81;
 static const double least_bits = 0.04; /* a tile of zeros has a place in the table */
 

@@ -59,8 +59,9 @@ double comet_error_sigma(double sensitivity, const comet_error_shape *shape, dou
 }
 
 /*
- * With a shape the bound stands on both sides of the equation. Bisection between what its least and its greatest factor allow; of the two
- * ends the lower is returned, which never errs on the coarse side if sigma grows with the bound.
+ * With a shape the bound stands on both sides of the equation. Bisection between what its least and its greatest
+ * factor allow; of the two ends the lower is returned, which never errs on the coarse side if sigma grows with the
+ * bound.
  */
 double comet_error_bound(double sensitivity, const comet_error_shape *shape, double sigma, double rms) {
     if (!(sensitivity > 0.0))

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a batch norm's sums say of the error that its stored value makes; AC-GC's bounds. docs/theory.md derives the first three. */
+/*
+ * What a batch norm's sums say of the error that its stored value makes; AC-GC's bounds. docs/theory.md derives the
+ * first three.
+ */
 #include <math.h>
 
 #include "comet/error_model.h"
@@ -18,8 +21,9 @@ double comet_norm_derivative(const comet_norm_stats *norm) {
 }
 
 /*
- * dX' - dX = -(gamma / deviation) * (e * mean(dy u) + u * mean(dy e)) up to second order. The first part is an error of its own at each
- * position; the second is one number a channel times u, which reaches a weight as far as u correlates with that weight's input.
+ * dX' - dX = -(gamma / deviation) * (e * mean(dy u) + u * mean(dy e)) up to second order. The first part is an error
+ * of its own at each position; the second is one number a channel times u, which reaches a weight as far as u
+ * correlates with that weight's input.
  */
 double comet_norm_input_gain(const comet_norm_stats *norm) {
     double sum = 0.0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `acgc`: AC-GC's bounds. It has formulas for convolutions and batch norms; other uses limit nothing but through the ceiling. */
+/*
+ * `acgc`: AC-GC's bounds. It has formulas for convolutions and batch norms; other uses limit nothing but through the
+ * ceiling.
+ */
 #include <math.h>
 
 #include "control/control.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `budget`: bounds of all tensors together. Each has a ladder of bounds between ceiling and floor, with the bytes that its measured curve says
- * and the error that its uses make; the least of one sum is sought within a limit on the other.
+ * `budget`: bounds of all tensors together. Each has a ladder of bounds between ceiling and floor, with the bytes
+ * that its measured curve says and the error that its uses make; the least of one sum is sought within a limit on the
+ * other.
  */
 #include <math.h>
 
@@ -90,7 +91,10 @@ static int ladder_steps(const comet_control_options *o, const comet_control_tens
     return steps;
 }
 
-/* A use that can bear no error at all would spoil the sum for every other tensor: this one then has its finest bound, outside of it. */
+/*
+ * A use that can bear no error at all would spoil the sum for every other tensor: this one then has its finest bound,
+ * outside of it.
+ */
 static void fill(allocate_item *item, const comet_control_options *o, const comet_control_tensor_view *tensor) {
     int steps = ladder_steps(o, tensor), wants_bytes = o->budget_bytes > 0.0;
     item->count = steps;

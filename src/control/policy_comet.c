@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `comet`: the bound at which the error of each gradient that a tensor reaches is a set part of its momentum; the tightest use wins. */
+/*
+ * `comet`: the bound at which the error of each gradient that a tensor reaches is a set part of its momentum; the
+ * tightest use wins.
+ */
 #include <math.h>
 
 #include "control/control.h"

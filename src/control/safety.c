@@ -12,7 +12,10 @@ enum {
     TIMES_TIGHTER = 3       /* at most: a bound that small is not the cause */
 };
 
-/* A steady loss has next to no deviation, and not every rise above it is a jump: at least this much of the mean, and this much. */
+/*
+ * A steady loss has next to no deviation, and not every rise above it is a jump: at least this much of the mean, and
+ * this much.
+ */
 static const double least_deviation_share = 1.0 / 16.0, least_deviation = 0.01;
 
 static double spike_level(const comet_control *control) {
@@ -59,7 +62,10 @@ static void remember(control_safety *s, double loss) {
     s->loss_variance = (1.0 - weight) * (s->loss_variance + weight * off * off);
 }
 
-/* A jump counts as far as its level only: one does not blind for the next, and a loss that stays high becomes the new mean. */
+/*
+ * A jump counts as far as its level only: one does not blind for the next, and a loss that stays high becomes the new
+ * mean.
+ */
 static void watch(comet_control *control, double loss) {
     control_safety *s = &control->safety;
     double level = spike_level(control);

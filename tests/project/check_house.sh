@@ -18,15 +18,13 @@ uncounted_folders='src/codec/cuda/instances'
 small_files='
 cmd/common/workers.c                threads of the command: how many, and how they wait
 src/base/message.c                  the line beside a status
+src/base/vector/loop.c              loops over threads
 src/codec/eb/cpu/tile_reference.c   the reference among the instruction sets, built as each of them is
 src/codec/eb/quantiser.c            what quantiser_steps.h, which kernels compile too, is for the CPU
 src/control/number.c                arithmetic that is the same to the bit everywhere
-src/control/policy_acgc.c           a controller
 src/control/policy_fixed.c          a controller
 src/store/device/cuda_absent.c      in the place of store/device/cuda where there is no CUDA
 src/store/host/store_io.c           the seam to the system that tests replace
-src/train/backend/cpu/loop.c        loops over threads
-src/train/collect/collect_inputs.c  what is gathered of saved inputs
 src/train/graph/pattern.c           patterns of layer names
 src/train/models/alexnet.c          a model
 src/train/models/layers.c           layers that models share

@@ -11,6 +11,7 @@ cd "${1:-.}"
 order='
 base
 base/file              base
+base/vector            base
 codec                  base
 codec/eb               codec
 codec/eb/cpu           codec/eb
@@ -21,7 +22,7 @@ codec/cuda/eb          codec/cuda codec/eb
 codec/cuda/norm        codec/cuda/eb
 codec/cuda/instances   codec/cuda/norm
 control                codec
-control/collect        control
+control/collect        control base/vector
 store/host             codec
 store/device           codec
 store/device/cuda      store/device codec/cuda
@@ -33,7 +34,7 @@ train/graph            base
 train/models           train/graph
 train/optimiser        train/graph
 train/backend          train/optimiser control data/image
-train/backend/cpu      train/backend control/collect store/host
+train/backend/cpu      train/backend control/collect store/host base/vector
 train/backend/onednn   train/backend/cpu
 train/plan             train/backend
 train/collect          train/plan train/optimiser control

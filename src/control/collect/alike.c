@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 
 enum { LANES = 16 };
 

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 #include "control/collect/correlate.h"
 #include "control/collect/layer.h"
 

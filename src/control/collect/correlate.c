@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "control/collect/correlate.h"
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 
 enum { LANES = 16 };
 

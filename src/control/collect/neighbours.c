@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 #include "control/collect/correlate.h"
 
 enum { REACH = COMET_STATS_REACH, OFFSETS = COMET_STATS_OFFSETS, VALUES = 4096, LEAST_PLACES = 8, MOST_PLACES = 128 };

@@ -2,7 +2,7 @@
 /* Sums of the backward of a SiLU, and of a channel scale. */
 #include <string.h>
 
-#include "base/vector_math.h"
+#include "base/vector/math.h"
 #include "control/collect/sums_impl.h"
 
 /* ---- SiLU ---- */

@@ -3,7 +3,7 @@
 #ifndef COMET_CONTROL_COLLECT_SUMS_IMPL_H
 #define COMET_CONTROL_COLLECT_SUMS_IMPL_H
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 #include "control/collect/sums.h"
 
 /*

@@ -2,8 +2,8 @@
 /* ReLU, SiLU and sigmoid. */
 #include <math.h>
 
-#include "base/loop.h"
-#include "base/vector_math.h"
+#include "base/vector/loop.h"
+#include "base/vector/math.h"
 #include "train/backend/cpu/bits.h"
 #include "train/backend/cpu/kernels.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums: of two tensors, of gradients, of rows. */
-#include "base/loop.h"
+#include "base/vector/loop.h"
 #include "train/backend/cpu/kernels.h"
 
 enum { ADD_GRAIN = 16384 };

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/loop.h"
-#include "base/vector_math.h"
+#include "base/vector/loop.h"
+#include "base/vector/math.h"
 #include "train/backend/cpu/batch_norm.h"
 #include "train/backend/cpu/bits.h"
 

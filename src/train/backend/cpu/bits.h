@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 
 /* Bits of x > 0 (NaN: on, as its gradient is to be seen) for values first .. end - 1; `first` is a multiple of 8. */
 COMET_INLINE void comet_bits_write(uint8_t *bits, const float *x, int64_t first, int64_t end) {

@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "base/loop.h"
 #include "base/philox.h"
+#include "base/vector/loop.h"
 #include "train/backend/cpu/kernels.h"
 
 enum { DROP_PURPOSE = 16 << 16, DROP_LANES = 16, DROP_GRAIN = 4 * DROP_LANES };

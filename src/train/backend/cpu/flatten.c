@@ -2,7 +2,7 @@
 /* A sample's map as a vector in the order of NCHW, which is what weights of torchvision expect. */
 #include <string.h>
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 #include "train/backend/cpu/kernels.h"
 
 typedef struct transposition {

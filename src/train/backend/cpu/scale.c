@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Channels times a factor of their sample's (squeeze-excite). */
-#include "base/loop.h"
+#include "base/vector/loop.h"
 #include "train/backend/cpu/kernels.h"
 
 enum { SCALE_STRIP = 64 };

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 #include "train/backend/cpu/kernels.h"
 
 static void forward_range(const void *context, int64_t first, int64_t end) {

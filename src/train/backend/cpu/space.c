@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "base/loop.h"
 #include "base/memory.h"
 #include "base/pages.h"
+#include "base/vector/loop.h"
 
 /* ---- memory ---- */
 

@@ -6,7 +6,7 @@
 #ifndef COMET_TRAIN_CPU_WINDOW_H
 #define COMET_TRAIN_CPU_WINDOW_H
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 #include "train/backend/cpu/kernels.h"
 
 enum { COMET_STRIP = 64 };

@@ -6,7 +6,7 @@
 #ifndef TESTS_TRAIN_COLLECT_WATCH_H
 #define TESTS_TRAIN_COLLECT_WATCH_H
 
-#include "test_train_case.h"
+#include "unit/train/test_train_case.h"
 
 enum { MOST_NODES = 400, MOST_CHANNELS = 64, MOST_POSITIONS = 2000 };
 

@@ -5,7 +5,7 @@
  */
 #include "comet/control_methods.h"
 #include "control/collect/neighbours.h"
-#include "test_train_collect_case.h"
+#include "unit/train/collect/test_train_collect_case.h"
 
 /* ---- the list ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/loop.h"
+#include "base/vector/loop.h"
 
 #include "base/parallel.h"
 

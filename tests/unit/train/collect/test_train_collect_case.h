@@ -3,8 +3,8 @@
 #ifndef TESTS_TRAIN_COLLECT_CASE_H
 #define TESTS_TRAIN_COLLECT_CASE_H
 
-#include "test_train_collect_watch.h"
 #include "train/collect/collect_impl.h"
+#include "unit/train/collect/test_train_collect_watch.h"
 
 /* ---- networks ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loops over arrays: shared out over threads, and compiled for several instruction sets. */
-#ifndef COMET_BASE_LOOP_H
-#define COMET_BASE_LOOP_H
+#ifndef COMET_BASE_VECTOR_LOOP_H
+#define COMET_BASE_VECTOR_LOOP_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What follows from a collector's statistics, against the errors of the gradients as they are. */
 #include "support/effort.h"
-#include "test_train_collect_case.h"
+#include "unit/train/collect/test_train_collect_case.h"
 
 /* ---- predicted and measured ---- */
 

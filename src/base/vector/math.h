@@ -7,9 +7,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/loop.h"
+#include "base/vector/loop.h"
 
-/* e^x, within 2 units in the last place for -87 <= x <= 88; beyond, as at these ends; NaN stays. (Cephes' polynomial.) */
+/*
+ * e^x, within 2 units in the last place for -87 <= x <= 88; beyond, as at these ends; NaN stays. (Cephes'
+ * polynomial.)
+ */
 COMET_INLINE float comet_expf(float x) {
     const float magic = 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the nearest integer */
     x = x > 88.0f ? 88.0f : x;
