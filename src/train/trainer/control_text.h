@@ -2,7 +2,8 @@
 /*
  * Controllers as a user names them: a name, then settings behind colons.
  *
- *     comet, comet:c=0.3, comet:paper:c=0.1     calibration; floor, ceiling, warmup, warmup-bound, window, every, smoothing, loosen, spike
+ *     comet, comet:c=0.3, comet:paper:c=0.1     calibration; floor, ceiling, warmup, warmup-bound, window, every,
+ *                                               smoothing, loosen, spike
  *     fixed:0.1                                 relative to the rms; fixed:absolute=0.01
  *     acgc, acgc:e=0.5
  *     budget, budget:bytes=1e6, budget:error=20
