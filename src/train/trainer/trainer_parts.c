@@ -57,7 +57,7 @@ static double first_bound(const comet_trainer_options *o, const comet_trainer_pa
     const comet_control_options *c = &parts->control_options;
     if (!parts->methods)
         return o->error_rel;
-    const int is_fixed = parts->methods == comet_control_find("fixed") && c->fixed_kind == COMET_BOUND_RELATIVE;
+    const int is_fixed = (parts->methods->flags & COMET_CONTROL_AT_ONCE) && c->fixed_kind == COMET_BOUND_RELATIVE;
     return is_fixed ? c->fixed_bound : c->warmup_bound;
 }
 
