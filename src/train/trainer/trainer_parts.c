@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/pages.h"
+#include "comet/control_methods.h"
 #include "train/models/model.h"
 #include "train/plan/plan_impl.h"
 #include "train/trainer/control_text.h"
