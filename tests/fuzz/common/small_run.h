@@ -9,6 +9,7 @@
 #include "common/folder.h"
 
 #include "comet/control.h"
+#include "train/backend/cpu/space.h"
 #include "train/checkpoint/checkpoint.h"
 
 enum { SMALL_PARAMETERS = 7, SMALL_VALUES = 31, SMALL_TENSORS = 2 };
@@ -24,8 +25,13 @@ static inline void small_parameter(small_run *r, int i, const char *name, comet_
                                    int64_t columns) {
     comet_parameter *p = &r->parameters[i];
     float *value = i ? p[-1].value + p[-1].count : r->values;
-    *p = (comet_parameter){
-        .name = name, .kind = kind, .ndim = 1, .shape = {rows}, .count = rows * columns, .value = value};
+    *p = (comet_parameter){.name = name,
+                           .kind = kind,
+                           .ndim = 1,
+                           .shape = {rows},
+                           .count = rows * columns,
+                           .space = comet_host_space_plain(),
+                           .value = value};
     if (kind == COMET_CONV_WEIGHT || kind == COMET_LINEAR_WEIGHT) {
         p->ndim = kind == COMET_CONV_WEIGHT ? 4 : 2;
         memcpy(p->shape, (int64_t[]){rows, kind == COMET_CONV_WEIGHT ? 1 : columns, 2, columns / 2}, sizeof p->shape);
