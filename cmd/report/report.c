@@ -37,13 +37,21 @@ static void put_head(report *r, const char *title, const char *subtitle) {
     fputs("</header>\n<main>\n", r->file);
 }
 
+/* "cannot write 'FILE': why", with a word on what the file is. */
+static int fail_to_write(const comet_message *message) {
+    static const char start[] = "cannot write ";
+    const size_t length = sizeof start - 1;
+    const int is_usual = strncmp(message->text, start, length) == 0;
+    return fail("cannot write the report%s%s", is_usual ? " " : ": ", message->text + (is_usual ? length : 0));
+}
+
 int report_open(report *r, const char *path, const char *title, const char *subtitle) {
     comet_message message;
     *r = (report){.path = path, .target = {.descriptor = -1}};
     if (check_target(path) != DONE)
         return FAILED;
     if (comet_atomic_file_open(&r->target, path, &message) != COMET_OK)
-        return fail("the report: %s", message.text);
+        return fail_to_write(&message);
     r->file = comet_atomic_file_stream(&r->target);
     if (!r->file) {
         comet_atomic_file_abandon(&r->target);
@@ -74,7 +82,7 @@ int report_close(report *r) {
     if (close_stream(r))
         answer = fail("cannot write the report '%s': %s", r->path, strerror(errno));
     else if (comet_atomic_file_commit(&r->target, &message) != COMET_OK)
-        answer = fail("the report: %s", message.text);
+        answer = fail_to_write(&message);
     comet_atomic_file_abandon(&r->target); /* harmless after a commit */
     return answer;
 }
