@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "support/codec/isas.h"
-#include "support/codec/number.h"
 #include "support/codec/trip_run.h"
+#include "support/number.h"
 
 enum { MOST_VALUES = 2200 };
 

@@ -3,7 +3,8 @@
 # The order of the folders, checked on every #include line. Each folder below may include its own headers, those of the
 # folders it is said to use, and of all that these use. A folder uses only such as stand above it: there are no circles.
 # A folder that is not in the list is an error. Public headers include only public headers and the C standard library;
-# examples only what is public; CUDA only in folders named cuda.
+# examples only what is public; CUDA only in folders named cuda. Tests may include all of src and cmd; among themselves
+# they have an order, too.
 # usage: check_layers.sh [ROOT]
 set -euo pipefail
 cd "${1:-.}"
@@ -54,10 +55,29 @@ cmd/plan               cmd/train
 cmd/study              cmd/plan
 cmd/demo               cmd/study cmd/bench
 cmd                    cmd/demo cmd/codec
+tests/support
+tests/support/spec     tests/support
+tests/support/codec    tests/support/spec
+tests/emulation
+tests/support/cuda     tests/support/codec tests/emulation
+tests/unit/base        tests/support/codec
+tests/unit/codec       tests/support/codec
+tests/unit/cuda        tests/support/cuda
+tests/unit/store       tests/support
+tests/unit/control     tests/support
+tests/unit/data        tests/support
+tests/unit/train       tests/support
+tests/unit/train/collect tests/unit/train
+tests/unit/study       tests/unit/train
+tests/train            tests/unit/train
+tests/fuzz/common      tests/support
+tests/fuzz             tests/fuzz/common tests/unit/data tests/support/codec
+tests/stress           tests/support/codec
+tests/cmd
 '
 
-files=$(find include src cmd examples -type f \( -name '*.c' -o -name '*.h' -o -name '*.h.in' -o -name '*.cu' -o \
-    -name '*.cuh' \) | sort)
+files=$(find include src cmd examples tests -path tests/project -prune -o -type f \( -name '*.c' -o -name '*.h' -o \
+    -name '*.h.in' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print | sort)
 [ -n "$files" ] || { echo "no source found: this check is broken"; exit 1; }
 
 # shellcheck disable=SC2086
@@ -89,6 +109,19 @@ function folder_of(path) {
     sub(/\/[^\/]*$/, "", path)
     return path
 }
+# The folder of a header that a test includes: beside it, of the tests, or of what is tested.
+function tested_folder(name,    target) {
+    if (name !~ /\//)
+        return name ~ /^emulation/ ? "tests/emulation" : folder
+    target = folder_of(name)
+    if (("tests/" target) in known)
+        return "tests/" target
+    if (("tests/fuzz/" target) in known)
+        return "tests/fuzz/" target
+    if (target in known)
+        allowed[folder, target] = 1
+    return target
+}
 BEGIN {
     standard = " assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h iso646.h limits.h locale.h math.h " \
                "setjmp.h signal.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h " \
@@ -101,8 +134,9 @@ FNR == 1 {
     folder = folder_of(FILENAME)
     sub(/^src\//, "", folder)
     used[folder] = 1
+    is_test = folder ~ /^tests/
     public = folder ~ /^include/ ? "header" : folder ~ /^examples/ ? "example" : ""
-    if (!public && !(folder in known))
+    if (!public && folder != "tests" && !(folder in known))
         fail("the folder " folder " is not in the order")
 }
 /^[ \t]*#[ \t]*include/ {
@@ -116,7 +150,7 @@ FNR == 1 {
     name = substr(text, 2)
     sub(/[">].*/, "", name)
     checked++
-    if (name ~ cuda && folder !~ /(^|\/)cuda(\/|$)/)
+    if (name ~ cuda && !is_test && folder !~ /(^|\/)cuda(\/|$)/)
         fail("CUDA only in folders named cuda")
     if (name ~ /^\.\.?\// || name ~ /\/\.\.?\//)
         fail("no relative paths")
@@ -128,7 +162,7 @@ FNR == 1 {
     else if (quoted && public == "example")
         fail("an example includes only what is public")
     else if (quoted) {
-        target = folder_of(name)
+        target = is_test ? tested_folder(name) : folder_of(name)
         if (!(target in known))
             fail("own headers are included with their folder, as \"" folder "/x.h\"")
         else if (!((folder, target) in allowed))

@@ -13,8 +13,8 @@
 #include <time.h>
 
 #include "support/codec/isas.h"
-#include "support/codec/number.h"
 #include "support/codec/trip_run.h"
+#include "support/number.h"
 
 enum { MOST_VALUES = 400000, MOST_FILES = 1000, DTYPES = 3 };
 

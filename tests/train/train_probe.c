@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/cpu_update.h"
 #include "train/backend/cpu/space.h"
 #include "train/checkpoint/weights.h"
 #include "train/models/model.h"
 #include "train/optimiser/optimiser.h"
 #include "train/optimiser/schedule.h"
+#include "unit/train/cpu_update.h"
 
 static comet_message message;
 

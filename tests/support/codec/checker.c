@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "support/codec/number.h"
+#include "support/number.h"
 
 static comet_dtype stored_dtype(const check_rules *rules) {
     return rules->grid ? COMET_F32 : rules->dtype;

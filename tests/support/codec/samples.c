@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/codec/number.h"
+#include "support/number.h"
 #include "support/rng.h"
 
 #define EB(name, dtype, layout, ...) "eb_" name, COMET_CODEC_EB, dtype, layout, __VA_ARGS__

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/codec/number.h"
+#include "support/number.h"
 #include "support/spec/spec_decoder.h"
 #include "support/spec/spec_encoder.h"
 #include "support/spec/spec_stats.h"

@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_TRIP_RUN_H
 #define TESTS_SUPPORT_TRIP_RUN_H
 
-#include "support/backend.h"
+#include "support/codec/backend.h"
 
 /* Everything: the CPU's reference first, then every backend: bytes, statistics, values, gaps, capacity. */
 int trip_verify_on(const trip *t, rng *r, const backend_list *backends, failure *f);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/codec/number.h"
+#include "support/number.h"
 
 const char *trip_mode_name(trip_mode mode) {
     static const char *const names[TRIP_MODES] = {"nearest", "stochastic", "keep-mask", "grid", "zvc"};

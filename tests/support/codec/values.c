@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "support/codec/number.h"
+#include "support/number.h"
 
 static const char *const names[VALUES_KINDS] = {
     [VALUES_GAUSS] = "gauss",       [VALUES_RELU] = "relu",           [VALUES_SMOOTH] = "smooth",

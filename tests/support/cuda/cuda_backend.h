@@ -4,7 +4,7 @@
 #define TESTS_SUPPORT_CUDA_BACKEND_H
 
 #include "comet/cuda.h"
-#include "support/backend.h"
+#include "support/codec/backend.h"
 #include "support/cuda/cuda_memory.h"
 
 enum { CUDA_ALIGNMENT = 256 }; /* of streams in a slot */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "support/codec/number.h"
+#include "support/number.h"
 #include "support/spec/spec_format.h"
 
 /* ---- section 1: the header ---- */

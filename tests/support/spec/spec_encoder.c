@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "support/codec/number.h"
+#include "support/number.h"
 
 /* Bytes written one behind the other. */
 typedef struct writer {

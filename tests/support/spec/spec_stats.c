@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "support/codec/number.h"
+#include "support/number.h"
 
 typedef struct sums {
     double abs, squares;

@@ -10,7 +10,7 @@
 
 #include "base/access.h"
 #include "base/half.h"
-#include "support/codec/number.h"
+#include "support/number.h"
 #include "support/rng.h"
 
 typedef struct half_type {

@@ -7,8 +7,8 @@
 
 #include "base/access.h"
 #include "comet/comet.h"
-#include "support/codec/number.h"
 #include "support/codec/tensors.h"
+#include "support/number.h"
 
 static void test_init(void **state) {
     (void)state;

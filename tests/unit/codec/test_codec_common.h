@@ -15,10 +15,10 @@
 
 #include "comet/codec.h"
 #include "support/codec/isas.h"
-#include "support/codec/number.h"
 #include "support/codec/tensors.h"
 #include "support/codec/values.h"
 #include "support/effort.h"
+#include "support/number.h"
 #include "support/rng.h"
 
 enum { HEADER = 128, AT_STREAM_BYTES = 16, POOLS = 3 };

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "support/codec/isas.h"
-#include "support/codec/number.h"
 #include "support/codec/trip_run.h"
 #include "support/effort.h"
+#include "support/number.h"
 
 static trip_pools pools;
 

@@ -8,7 +8,7 @@
 
 #include "codec/stream_header.h"
 #include "comet/version.h"
-#include "support/codec/number.h"
+#include "support/number.h"
 #include "support/rng.h"
 
 static stream_header example(void) {

@@ -13,8 +13,8 @@
 #include "codec/stream_header.h"
 #include "support/codec/checker.h"
 #include "support/codec/isas.h"
-#include "support/codec/number.h"
 #include "support/effort.h"
+#include "support/number.h"
 #include "support/rng.h"
 
 /* ---- the tables, in double ---- */

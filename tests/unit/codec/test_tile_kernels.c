@@ -6,8 +6,8 @@
 
 #include "codec/eb/eb_stats.h"
 #include "codec/stream_header.h"
-#include "support/codec/number.h"
 #include "support/codec/values.h"
+#include "support/number.h"
 
 typedef struct tile_case {
     _Alignas(64) float values[TILE_VALUES];

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/codec/number.h"
 #include "support/codec/samples.h"
 #include "support/codec/trip_properties.h"
 #include "support/cuda/cuda_jobs.h"
 #include "support/effort.h"
+#include "support/number.h"
 
 static backend_list backends;
 

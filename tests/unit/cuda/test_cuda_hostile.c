@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/codec/number.h"
 #include "support/cuda/cuda_backend.h"
 #include "support/effort.h"
+#include "support/number.h"
 #include "support/spec/spec_format.h"
 
 enum { HEADER = 128, ROW = 24, ROW_ENTRIES = 8, AT_BYTES = 16, AT_BOUND = 12 };

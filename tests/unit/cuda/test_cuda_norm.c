@@ -16,9 +16,9 @@
 #include "base/half.h"
 #include "codec/cuda/cuda_impl.h"
 #include "comet/cuda_norm.h"
-#include "support/codec/number.h"
 #include "support/codec/tensors.h"
 #include "support/effort.h"
+#include "support/number.h"
 #include "support/rng.h"
 #ifdef COMET_CUDA_EMULATION
 #include "emulation.h"

@@ -14,11 +14,11 @@
 #include <time.h>
 
 #include "support/counting_allocator.h"
-#include "support/cpu_update.h"
 #include "support/effort.h"
 #include "support/rng.h"
 #include "train/checkpoint/checkpoint_impl.h"
 #include "train/checkpoint/weights.h"
+#include "unit/train/cpu_update.h"
 
 static comet_message message, note;
 

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/cpu_update.h"
 #include "support/rng.h"
 #include "train/optimiser/optimiser.h"
+#include "unit/train/cpu_update.h"
 
 static comet_message message;
 

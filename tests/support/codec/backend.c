@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support/backend.h"
+#include "support/codec/backend.h"
 
 #include <stdlib.h>
 #include <string.h>

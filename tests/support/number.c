@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support/codec/number.h"
+#include "support/number.h"
 
 #include <math.h>
 
