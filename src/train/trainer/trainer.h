@@ -91,13 +91,14 @@ comet_status comet_trainer_gradients(comet_trainer *trainer, const uint8_t *pixe
                                      comet_trainer_result *result, comet_message *message);
 
 /*
- * What trainers that train one network together reduce between the two calls: each array to its mean over them, so that
- * all judge alike and make the same update. In the backend's space, but for the loss.
+ * What trainers that train one network together reduce between the two calls, so that all judge alike and make the same
+ * update. Running statistics stay each one's own.
  */
 typedef struct comet_trainer_pending {
-    float *gradients; /* of all parameters, with gaps of zeros */
+    float *gradients; /* to their mean: of all parameters, with gaps of zeros, in the backend's space */
     int64_t gradient_count;
-    double *loss; /* the mean of the update's batches */
+    double *loss; /* to its mean */
+    int *flawed;  /* to the greatest: 1: a batch could not be run, or running statistics are not finite */
 } comet_trainer_pending;
 
 comet_trainer_pending comet_trainer_get_pending(comet_trainer *trainer);

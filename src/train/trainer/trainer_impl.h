@@ -70,7 +70,8 @@ struct comet_trainer {
     size_t running_bytes;
     comet_span *spans;  /* of what is judged */
     comet_mean loss;    /* of its batches */
-    double mean_loss;   /* when they are complete: what is judged */
+    double mean_loss;   /* when they are complete: what is judged, */
+    int flawed;         /* and whether some trainer of the network found a flaw */
     comet_message flaw; /* the first of these that could not be run because it was not finite; empty: none */
 
     void *hook; /* what the hooks made */
@@ -165,6 +166,9 @@ int64_t comet_trainer_iteration(const comet_trainer *trainer, int64_t batches);
 /* Before the first batch of an update; after each: `flaw` says why it could not be run, NULL: it was. */
 comet_status comet_trainer_judge_begin(comet_trainer *trainer);
 void comet_trainer_judge_batch(comet_trainer *trainer, double loss, const comet_message *flaw);
+
+/* When the last one was: what other trainers of the network must know of this one. */
+comet_status comet_trainer_judge_complete(comet_trainer *trainer);
 
 /*
  * When gradients are complete. *go_on 0: the update is not finite, and running statistics are as they were before it.

@@ -43,6 +43,21 @@ void comet_trainer_judge_batch(comet_trainer *t, double loss, const comet_messag
         t->flaw = *flaw;
 }
 
+comet_status comet_trainer_judge_complete(comet_trainer *t) {
+    comet_space *space = t->parts.backend->space;
+    t->flawed = t->flaw.text[0] != 0;
+    for (int i = 0; i < comet_graph_parameters(t->parts.graph) && !t->flawed; i++) {
+        int first = -1;
+        if (comet_graph_parameter(t->parts.graph, i)->kind < COMET_RUNNING_MEAN)
+            continue;
+        comet_status status = space->find_nonfinite(space, &t->spans[i], 1, &first);
+        if (status != COMET_OK)
+            return status;
+        t->flawed = first >= 0;
+    }
+    return COMET_OK;
+}
+
 /* The first that is found; an empty text: there is none. */
 static comet_status find_flaw(comet_trainer *t, double loss, comet_message *flaw) {
     comet_space *space = t->parts.backend->space;
@@ -54,6 +69,8 @@ static comet_status find_flaw(comet_trainer *t, double loss, comet_message *flaw
         return COMET_OK;
     comet_status status = space->find_nonfinite(space, t->spans, comet_graph_parameters(t->parts.graph), &first);
     const comet_parameter *p = comet_graph_parameter(t->parts.graph, first);
+    if (!p && t->flawed)
+        comet_message_set(flaw, COMET_OK, "another trainer of the network has values that are not finite");
     if (p)
         comet_message_set(flaw, COMET_OK, "%s%s is not finite", p->kind < COMET_RUNNING_MEAN ? "the gradient of " : "",
                           p->name);

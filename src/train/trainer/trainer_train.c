@@ -129,11 +129,16 @@ comet_status comet_trainer_gradients(comet_trainer *t, const uint8_t *pixels, co
     *result = (comet_trainer_result){
         .loss = step.loss, .top1 = step.top1, .top5 = step.top5, .complete = place == accumulate - 1};
     count_saved(t, &step, result);
-    return result->complete ? COMET_OK : comet_trainer_settle(t, message);
+    if (!result->complete)
+        return comet_trainer_settle(t, message);
+    status = comet_trainer_judge_complete(t);
+    return status == COMET_OK
+               ? COMET_OK
+               : comet_message_set(message, status, "running statistics: %s", comet_status_string(status));
 }
 
 comet_trainer_pending comet_trainer_get_pending(comet_trainer *t) {
-    comet_trainer_pending pending = {.loss = &t->mean_loss};
+    comet_trainer_pending pending = {.loss = &t->mean_loss, .flawed = &t->flawed};
     pending.gradients = comet_graph_gradients(t->parts.graph, &pending.gradient_count);
     return pending;
 }

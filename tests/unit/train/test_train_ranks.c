@@ -91,6 +91,7 @@ static void reduce(comet_trainer *a, comet_trainer *b) {
     for (int64_t i = 0; i < x.gradient_count; i++)
         x.gradients[i] = y.gradients[i] = (x.gradients[i] + y.gradients[i]) / 2;
     *x.loss = *y.loss = (*x.loss + *y.loss) / 2;
+    *x.flawed = *y.flawed = *x.flawed | *y.flawed;
 }
 
 static void update(comet_trainer *t, comet_trainer_result *result) {
@@ -140,6 +141,30 @@ static void test_reduced(void **state) {
     }
 }
 
+/* What one of them finds is known to all: none makes the update. */
+static void test_flaws(void **state) {
+    (void)state;
+    static const char *const controllers[] = {NULL, "comet:warmup=1:every=1"};
+    for (int k = 0; k < 2; k++) {
+        comet_trainer_options o = options_for("resnet8", k ? "eb" : "none");
+        o.control = controllers[k];
+        comet_trainer *first = trainer_of(&o), *second = trainer_of(&o);
+        comet_graph *g = comet_trainer_graph(second);
+        comet_message message;
+        comet_graph_parameter_named(g, "bn1.running_var")->value[0] = INFINITY;
+        comet_trainer_result x = gradients_of(first, 1), y = gradients_of(second, 2);
+        assert_true(*comet_trainer_get_pending(second).flawed && !*comet_trainer_get_pending(first).flawed);
+        reduce(first, second);
+        const comet_status expected = k ? COMET_OK : COMET_ERROR_DIVERGED;
+        assert_int_equal(comet_trainer_update(first, 0.05, 0, &x, &message), expected);
+        assert_true(k || strstr(message.text, "another trainer"));
+        assert_int_equal(comet_trainer_update(second, 0.05, 0, &y, &message), expected);
+        assert_true(!x.updated && !y.updated && same_weights(first, second));
+        comet_trainer_free(first);
+        comet_trainer_free(second);
+    }
+}
+
 /* One after the other, the two calls are the one. */
 static void test_two_calls(void **state) {
     (void)state;
@@ -166,10 +191,8 @@ static void test_two_calls(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_ranks_differ),
-        cmocka_unit_test(test_reduced),
-        cmocka_unit_test(test_two_calls),
+        cmocka_unit_test(test_steps), cmocka_unit_test(test_ranks_differ), cmocka_unit_test(test_reduced),
+        cmocka_unit_test(test_flaws), cmocka_unit_test(test_two_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
