@@ -7,6 +7,7 @@
 #include "cmd/study/compare_state.h"
 #include "cmd/train/record.h"
 #include "cmd/train/train_options.h"
+#include "study/paired.h"
 
 typedef struct compare_plan compare_plan;
 struct compare_plan {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is counted while a network is trained and evaluated, and how runs are compared. */
+/* What is counted while a network is trained and evaluated. */
 #ifndef COMET_TRAIN_METRICS_H
 #define COMET_TRAIN_METRICS_H
 
@@ -36,20 +36,5 @@ typedef struct comet_running_mean {
 
 void comet_running_mean_add(comet_running_mean *mean, double value);
 double comet_running_mean_value(const comet_running_mean *mean); /* 0 without values */
-
-/* ---- runs with the same seeds ---- */
-
-/* b - a over pairs. */
-typedef struct comet_paired {
-    int pairs;
-    double mean, deviation; /* deviation of the differences, over n - 1; 0 for one pair */
-    double half_width;      /* the 95 % interval is mean +- half_width (Student's t); infinite for one pair */
-} comet_paired;
-
-/* `pairs` at least 1. */
-comet_paired comet_compare_pairs(const double *a, const double *b, int pairs);
-
-/* What Student's t with that many degrees of freedom, at least 1, is below with a probability of 97.5 %. */
-double comet_student_t(int freedom);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paired comparisons: with the same seeds and batches most of the noise is common to both runs and falls out. */
-#include <math.h>
+#include "study/paired.h"
 
-#include "train/trainer/metrics.h"
+#include <math.h>
 
 /* t 0.975, 1 to 30 degrees of freedom. */
 static const double table[30] = {12.706204736, 4.302652730, 3.182446305, 2.776445105, 2.570581836, 2.446911851,
