@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A training loop of one's own, with a store for what backward needs and a controller that sets its error bounds: linear
- * layers and ReLUs on Fashion-MNIST, SGD with momentum. Each layer's input is stored compressed and forgotten; backward
- * takes it back. usage: loop [FOLDER]    with train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz
+ * A training loop of one's own, with a store for what backward needs and a controller that sets its error bounds:
+ * linear layers and ReLUs on Fashion-MNIST, SGD with momentum. Each layer's input is stored compressed and forgotten;
+ * backward takes it back.
+ * usage: loop [FOLDER]    with train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz
  */
 #include <comet/comet.h>
 #include <math.h>
