@@ -40,7 +40,7 @@ void comet_collect_begin(comet_collect *collect);
 typedef struct comet_collect_update {
     const comet_optimiser *optimiser;
     double momentum;     /* of the step: SGD's, or AdamW's beta1; 0: the optimiser's own */
-    const double *means; /* comet_optimiser_update's */
+    const double *means; /* comet_update_call.means */
     int64_t updates;     /* made so far, with this one */
 } comet_collect_update;
 
