@@ -10,7 +10,7 @@
 typedef enum quantiser_mode {
     QUANTISE_NEAREST,
     QUANTISE_STOCHASTIC,
-    QUANTISE_KEEP_RISE,  /* keep-mask, mid-rise: +-(2 j + 1) * s / 2 */
+    QUANTISE_KEEP_RISE,  /* keep-mask, in the middle of a step: +-(2 |q| - 1) * s / 2 */
     QUANTISE_KEEP_TREAD, /* keep-mask, nearest, but a non-zero never becomes 0 */
     QUANTISE_GRID
 } quantiser_mode;
@@ -22,7 +22,7 @@ typedef struct quantiser_class {
     uint8_t wide; /* codes of 16 bits, not 8 */
 } quantiser_class;
 
-enum { QUANTISER_CLASSES = 4 };
+enum { QUANTISER_WIDE = 4, QUANTISER_CLASSES = 5 }; /* narrow ones first; the last has codes of 16 bits */
 
 typedef struct quantiser {
     float bound;       /* B; 0: lossless, no class is used */
@@ -38,9 +38,8 @@ void comet_quantiser_init(quantiser *q, float bound, comet_dtype dtype, unsigned
 
 /* A channel's threshold in terms of a class's codes: docs/format.md, 'Grid'. */
 typedef struct grid_channel {
-    float edge; /* upper is y > edge: the threshold, or the number before it if the threshold is on the upper side */
-    float remainder; /* r */
-    int32_t code;    /* A: codes from here on are on the upper side */
+    float edge;   /* e: the least value on the upper side; 0 where no code comes near the threshold */
+    int32_t code; /* A: codes from here on are on the upper side */
 } grid_channel;
 
 grid_channel comet_quantiser_grid(const quantiser_class *c, float threshold, float slope);
