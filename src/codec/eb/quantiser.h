@@ -36,9 +36,12 @@ float comet_quantiser_bound(double bound, comet_dtype dtype);
 /* The classes for a bound from comet_quantiser_bound. flags: STREAM_KEEP_MASK, STREAM_STOCHASTIC, STREAM_GRID. */
 void comet_quantiser_init(quantiser *q, float bound, comet_dtype dtype, unsigned flags);
 
+#define QUANTISER_GRID_BIAS 192.0f /* code + 192 is a float's upper bits for codes of up to +-64 */
+
 /* A channel's threshold in terms of a class's codes: docs/format.md, 'Grid'. */
 typedef struct grid_channel {
     float edge;   /* e: the least value on the upper side; 0 where no code comes near the threshold */
+    float base;   /* K: what is decoded of code q is fma(q + QUANTISER_GRID_BIAS, step, K) */
     int32_t code; /* A: codes from here on are on the upper side */
 } grid_channel;
 

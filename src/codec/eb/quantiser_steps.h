@@ -93,7 +93,9 @@ QUANTISER_INLINE float quantiser_step(float bound, comet_dtype dtype, quantiser_
     float target = mode == QUANTISE_STOCHASTIC ? bound : 2.0f * bound;
     if (index == QUANTISER_WIDE)
         return quantiser_cut(target * (1.0f - 0x1p-6f), 16);
-    return index == 0 ? quantiser_cut(target * (1.0f - 0x1p-12f), 15) : 0.0f;
+    if (index > (mode == QUANTISE_GRID)) /* a grid's first two classes have the same step */
+        return 0.0f;
+    return quantiser_cut(target * (1.0f - 0x1p-12f), 15);
 }
 
 /* The greatest |code| of a class. */
@@ -102,6 +104,8 @@ QUANTISER_INLINE float quantiser_limit(comet_dtype dtype, quantiser_mode mode, i
         return 255.0f + quantiser_margin(mode);
     if (index == QUANTISER_WIDE)
         return mode == QUANTISE_GRID ? 8000.0f : 32000.0f;
+    if (mode == QUANTISE_GRID && index == 0)
+        return 64.0f; /* so that code + 192 can be built in the bits of a float */
     if (dtype == COMET_F32 || dtype == COMET_U8)
         return 127.0f;
     /* bits of the step and of the code, keep-mask's being odd numbers of half steps, are those of the type; a step of
@@ -148,11 +152,13 @@ QUANTISER_INLINE float quantiser_number_after(float v) {
 
 QUANTISER_INLINE grid_channel quantiser_grid(const quantiser_class *c, float threshold, float slope) {
     const float magic = 0x1.8p23f;
-    grid_channel g = {0.0f, 0};
+    grid_channel g = {0.0f, 0.0f, 0};
+    g.base = -(QUANTISER_GRID_BIAS - 0.5f) * c->step;
     if (!(fabsf(threshold) < (c->wide ? 8192.0f : 128.0f) * c->step)) /* none, or none that a code can come near */
         return g;
     g.edge = slope < 0.0f ? threshold : quantiser_number_after(threshold);
     g.code = (int32_t)(fmaf(g.edge, c->inverse, magic) - magic);
+    g.base = fmaf(-((float)g.code + (QUANTISER_GRID_BIAS - 0.5f)), c->step, g.edge);
     return g;
 }
 
