@@ -62,6 +62,11 @@ typedef enum comet_rounding {
     COMET_ROUND_STOCHASTIC = 1 /* unbiased: up or down with the odds of the distance, from a counter and `seed` */
 } comet_rounding;
 
+typedef enum comet_stats_kind {
+    COMET_STATS_EXACT = 0,
+    COMET_STATS_NONE = 1 /* not needed: a GPU is faster by a fifth without; a CPU gathers them all the same */
+} comet_stats_kind;
+
 /*
  * A grid on a threshold, one per channel. COMET_CODEC_EB only. The value stored is y = fma(scale[c], x, shift[c]) in
  * fp32; the bound is on y and decoding returns y' (scale and shift are not undone and not in the stream; the output is
@@ -99,6 +104,7 @@ typedef struct comet_codec_params {
      */
     const float *device_bound;
     const struct comet_codec_stats *device_stats;
+    comet_stats_kind stats_kind; /* EB and ZVC: whether the result's statistics are wanted */
 } comet_codec_params;
 
 #define COMET_CODEC_PARAMS_INIT                                                                                        \

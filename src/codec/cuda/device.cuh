@@ -149,6 +149,17 @@ __device__ __forceinline__ float float_of_f16(u32 bits) {
 #endif
 }
 
+// Of the upper half of a word.
+__device__ __forceinline__ float float_of_upper_f16(u32 word) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_float_of_f16((u16)(word >> 16));
+#else
+    float r;
+    asm("{ .reg .f16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high; }" : "=f"(r) : "r"(word));
+    return r;
+#endif
+}
+
 __device__ __forceinline__ u32 bf16_of_float(float v) {
 #ifdef COMET_CUDA_EMULATION
     return emulation_bf16_of_float(v);
@@ -165,6 +176,37 @@ __device__ __forceinline__ u32 f16_of_float(float v) {
 #else
     u16 r;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+#endif
+}
+
+// A 16-bit pattern in both halves of a word.
+__device__ __forceinline__ u32 twice(u32 half) {
+    return half | half << 16;
+}
+
+// a b + c of both halves of words, which are bf16 (IS_BF16) or fp16, rounded once; relu: what is negative becomes 0.
+template <bool IS_BF16> __device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_fma_halves(a, b, c, IS_BF16, 0);
+#else
+    u32 r;
+    if constexpr (IS_BF16)
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    else
+        asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+#endif
+}
+template <bool IS_BF16> __device__ __forceinline__ u32 fma_relu_pair(u32 a, u32 b, u32 c) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_fma_halves(a, b, c, IS_BF16, 1);
+#else
+    u32 r;
+    if constexpr (IS_BF16)
+        asm("fma.rn.relu.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    else
+        asm("fma.rn.relu.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
 #endif
 }

@@ -129,6 +129,9 @@ QUANTISER_INLINE quantiser_class quantiser_step_of(float bound, comet_dtype dtyp
 /* *q is all zero but for bound and dtype. */
 QUANTISER_INLINE void quantiser_init(quantiser *q, unsigned flags) {
     quantiser_mode mode = quantiser_mode_of(flags);
+#ifdef __CUDA_ARCH__
+#pragma unroll 1 /* short code: it runs once a block */
+#endif
     for (int i = 0; i < QUANTISER_CLASSES; i++) {
         quantiser_class *c = &q->classes[i];
         float step = quantiser_step(q->bound, q->dtype, mode, i);

@@ -8,8 +8,6 @@ extern "C" {
 #include "base/tensor_check.h"
 }
 
-enum { FLAGS_OF_MODES = STREAM_KEEP_MASK | STREAM_STOCHASTIC | STREAM_GRID };
-
 static const comet_codec_grid *grid_of(const comet_codec_params *params) {
     return params->codec == COMET_CODEC_EB ? params->grid : NULL;
 }
@@ -114,6 +112,7 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     a.payload_start = eb_payload_start(a.groups);
     a.flags = job->fields.flags;
     a.dtype = (u32)job->fields.dtype;
+    a.with_stats = job->params->stats_kind != COMET_STATS_NONE;
     a.header = job->header;
     a.bound_is_known = !a.bound.device && job->params->bound_kind == COMET_BOUND_ABSOLUTE;
     if (job->params->codec != COMET_CODEC_EB)
@@ -123,11 +122,18 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     return a;
 }
 
-static cudaError_t launch_compress(comet_dtype dtype, Reach reach, bool any, const CompressArgs &a,
+// Which kernel compresses: exact tiles and stochastic rounding have no fast way.
+static Mode compress_mode(const CompressArgs &a) {
+    if ((a.bound_is_known && a.q.bound == 0.0f) || (a.flags & STREAM_STOCHASTIC))
+        return MODE_ANY;
+    return a.flags & STREAM_GRID ? MODE_GRID : a.flags & STREAM_KEEP_MASK ? MODE_KEEP : MODE_NEAREST;
+}
+
+static cudaError_t launch_compress(comet_dtype dtype, Reach reach, Mode mode, const CompressArgs &a,
                                    cudaStream_t queue) {
-    return dtype == COMET_F32   ? comet_eb_launch_compress_f32(reach, any, a, queue)
-           : dtype == COMET_F16 ? comet_eb_launch_compress_f16(reach, any, a, queue)
-                                : comet_eb_launch_compress_bf16(reach, any, a, queue);
+    return dtype == COMET_F32   ? comet_eb_launch_compress_f32(reach, mode, a, queue)
+           : dtype == COMET_F16 ? comet_eb_launch_compress_f16(reach, mode, a, queue)
+                                : comet_eb_launch_compress_bf16(reach, mode, a, queue);
 }
 
 static cudaError_t launch_survey(comet_dtype dtype, Reach reach, const CompressArgs &a, cudaStream_t queue) {
@@ -143,12 +149,14 @@ static cudaError_t compress(const cuda_compress_job *job) {
     comet_dtype dtype = job->tensor->dtype;
     const comet_codec_params *p = job->params;
     if (p->codec == COMET_CODEC_EB && p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
-        cudaError_t error = launch_survey(dtype, reach, a, job->queue);
+        CompressArgs survey = a;
+        survey.with_stats = 1;
+        cudaError_t error = launch_survey(dtype, reach, survey, job->queue);
         if (error != cudaSuccess)
             return error;
         a.bound.stats = &a.workspace->own;
     }
-    return launch_compress(dtype, reach, (a.flags & FLAGS_OF_MODES) != 0, a, job->queue);
+    return launch_compress(dtype, reach, compress_mode(a), a, job->queue);
 }
 
 // ---- decompressing ----
@@ -186,10 +194,13 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
     tile_geometry g = geometry_of(job->tensor);
     Reach reach = reach_of(&g);
     comet_dtype dtype = job->tensor->dtype;
-    bool any = (a.flags & (STREAM_KEEP_MASK | STREAM_GRID)) || job->epilogue || (comet_dtype)a.dtype != dtype;
-    return dtype == COMET_F32   ? comet_eb_launch_decompress_f32(reach, any, a, job->queue)
-           : dtype == COMET_F16 ? comet_eb_launch_decompress_f16(reach, any, a, job->queue)
-                                : comet_eb_launch_decompress_bf16(reach, any, a, job->queue);
+    Mode mode = a.flags & STREAM_GRID                               ? MODE_GRID
+                : job->epilogue || (comet_dtype)a.dtype != dtype    ? MODE_ANY
+                : a.flags & STREAM_KEEP_MASK                        ? MODE_KEEP
+                                                                    : MODE_NEAREST;
+    return dtype == COMET_F32   ? comet_eb_launch_decompress_f32(reach, mode, a, job->queue)
+           : dtype == COMET_F16 ? comet_eb_launch_decompress_f16(reach, mode, a, job->queue)
+                                : comet_eb_launch_decompress_bf16(reach, mode, a, job->queue);
 }
 
 extern "C" const cuda_codec_vtable comet_cuda_eb = {check,           describe, body_max_bytes,

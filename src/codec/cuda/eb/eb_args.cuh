@@ -24,6 +24,7 @@ struct Totals {                              // lines of their own: blocks wait 
     alignas(128) u32 done;                   // groups whose record is written
     alignas(128) u32 least; // 0, or what totals_least and totals_most make of a value: the greater one wins
     u32 most;
+    unsigned long long tiles; // without records: exact | wide << 32
 };
 
 struct Workspace {
@@ -56,6 +57,7 @@ struct CompressArgs {
     u64 count, groups;
     u64 payload_start; // where groups may lie: behind header and table, at multiples of 16 from the stream's start
     u32 flags, dtype;  // of the stream; dtype: what is decoded
+    u32 with_stats;    // statistics are asked for
     cuda_header header;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compressing with eb and zvc: one warp a tile, one block a group of eight tiles, one launch a tensor.
+// Compressing with eb: one warp a tile, one block a group of eight tiles, one launch a tensor.
 //
 // A block looks at its tiles, quantises and plans. It then claims space with one atomic addition, hides that addition's
 // latency behind the packing of its bytes in shared memory, and writes them out. What the last block does,
@@ -7,24 +7,19 @@
 //
 // The kernel itself does groups of eight tiles that are as they should be: no padding, every value within reach of
 // 8-bit codes. compress_mixed does any other, from the start; written into the same function, that would cost the
-// common case its registers.
+// common case its registers. Each mode of the quantiser has a kernel of its own.
 #ifndef COMET_CODEC_CUDA_EB_COMPRESS_CUH
 #define COMET_CODEC_CUDA_EB_COMPRESS_CUH
 
 #include "codec/cuda/eb/eb_group.cuh"
+#include "codec/cuda/eb/grid_table.cuh"
 
 // Blocks on a multiprocessor.
-template <int DTYPE, int QUANT> constexpr int compress_blocks() {
-    return QUANT != QUANTISE_FAST ? 3 : DTYPE == COMET_F32 ? 5 : 4;
+template <int DTYPE, int MODE> constexpr int compress_blocks() {
+    return MODE == MODE_ANY ? 3 : MODE == MODE_GRID ? 4 : 5;
 }
 
-// ---- a group's tiles ----
-
-// Looks on while a tensor is compressed: observe(tile, s, lane, v, real) gets every tile's values, scaled and shifted
-// by a grid; some tiles come twice.
-struct NoObserver {
-    __device__ __forceinline__ void operator()(u32, const TileStart &, u32, const float (&)[8][4], u32) const {}
-};
+// ---- the narrow class of a tile ----
 
 // How a tile is quantised.
 struct NarrowClass {
@@ -35,8 +30,8 @@ struct NarrowClass {
 enum { NO_CLASS = QUANTISER_CLASSES };
 
 // The first narrow class of a dtype that reaches so far; one that the stream does not have reaches nowhere.
-template <int DTYPE> __device__ __forceinline__ NarrowClass narrow_class(const quantiser &q, u32 magnitude) {
-    constexpr int COUNT = DTYPE == COMET_F32 ? 1 : DTYPE == COMET_F16 ? 2 : 3;
+template <int DTYPE, int MODE> __device__ __forceinline__ NarrowClass narrow_class(const quantiser &q, u32 magnitude) {
+    constexpr int COUNT = MODE == MODE_GRID ? 2 : DTYPE == COMET_F32 ? 1 : 4;
     NarrowClass c = {NO_CLASS, 0.0f};
 #pragma unroll
     for (int i = COUNT - 1; i >= 0; i--)
@@ -45,156 +40,188 @@ template <int DTYPE> __device__ __forceinline__ NarrowClass narrow_class(const q
     return c;
 }
 
-// Finishes a tile's sums while the tile is planned.
-template <int REACH> struct SumsAside {
-    TileSums<REACH, float> sums;
-    u32 lane;
-    TileStats &stats;
-    Survey survey;
-
-    __device__ __forceinline__ SumsAside(const TileSums<REACH, float> &s, u32 l, TileStats &t)
-        : sums(s), lane(l), stats(t) {}
-    template <int POINT> __device__ __forceinline__ void at() {
-        if (POINT == 0)
-            sums.template next<2>();
-        if (POINT == 1)
-            sums.template next<1>();
-        if (POINT == 2) {
-            survey.sum = (double)sums.end();
-            keep_stats(survey, lane, stats);
-        }
-    }
-};
-
-// A tile without padding, rounded to nearest. ENTRY_LEFT: it is one for compress_any.
-template <int REACH, int DTYPE>
-__device__ __forceinline__ void compress_nearest(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
-                                                 u32 warp, TilePlan &plan) {
-    const TileStart s = tile_start<REACH>(args.geometry, tile);
-    u32 p[8][4], u[8];
-    float v[8][4];
-    load_inner<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p);
-    if (warp == WARP_OF_RECORD && lane == 0) // while the tile is on its way
-        shared.range_known = range_so_far(&args.workspace->totals);
-#pragma unroll
-    for (int i = 0; i < 32; i++)
-        v[i / 4][i % 4] = float_of_pattern<DTYPE>(p[i / 4][i % 4]);
-    const Range range = DTYPE == COMET_F32 ? range_of(v) : range_of_halves<DTYPE>(p);
-    const u32 magnitude = magnitude_of(range);
-    const NarrowClass c =
-        args.bound_is_known ? narrow_class<DTYPE>(args.q, magnitude) : narrow_class<DTYPE>(shared.q, magnitude);
-    plan.entry = ENTRY_LEFT;
-    if (!sums_fit_f32(magnitude) || c.index == NO_CLASS)
-        return;
-    SumsAside<REACH> aside(plain_sums<REACH>(v, lane), lane, shared.stats[warp]);
-    survey_plain(v, range, aside.survey);
-    aside.sums.template next<8>();
-    codes_nearest<REACH>(v, c.inverse, lane, shared.planes[warp], u);
-    aside.sums.template next<4>();
-    plan_narrow<REACH, false>(args.geometry, s, lane, u, c.index, shared.planes[warp], shared.columns[warp], plan,
-                              aside);
+template <int DTYPE, int MODE>
+__device__ __forceinline__ NarrowClass narrow_class_in(const CompressArgs &args, const CompressShared &shared,
+                                                       u32 magnitude) {
+    return args.bound_is_known ? narrow_class<DTYPE, MODE>(args.q, magnitude)
+                               : narrow_class<DTYPE, MODE>(shared.q, magnitude);
 }
 
-// A tile without padding, in any mode. ENTRY_LEFT: it is one for compress_any.
-template <int REACH, int DTYPE, int QUANT, class Observer>
-__device__ __forceinline__ void compress_common(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
-                                                u32 warp, TilePlan &plan, const Observer &observe) {
-    if (QUANT == QUANTISE_FAST) {
-        compress_nearest<REACH, DTYPE>(args, shared, tile, lane, warp, plan);
-        return;
-    }
-    const bool has_grid = quantise_has_grid<QUANT>(args);
-    const TileStart s = tile_start<REACH>(args.geometry, tile);
-    u32 p[8][4], u[8];
-    float v[8][4];
-    load_inner<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p);
-    if (warp == WARP_OF_RECORD && lane == 0) // while the tile is on its way
-        shared.range_known = range_so_far(&args.workspace->totals);
-    const quantiser &q = quantiser_in(args, shared);
-    values_of<REACH, DTYPE, QUANT>(args, tile, s, lane, p, ~0u, v);
-    observe(tile, s, lane, v, ~0u);
-    const Range range = range_of(v);
-    const u32 magnitude = magnitude_of(range), class_index = class_of(q, magnitude);
-    plan.entry = ENTRY_LEFT;
-    if (!sums_fit_f32(magnitude) || class_index == QUANTISER_CLASSES || q.classes[class_index].wide)
-        return;
+// ---- a tile without padding ----
+
+// Statistics of values whose sums fit fp32.
+template <int REACH>
+__device__ __forceinline__ void common_stats(const float (&v)[8][4], const Range &range, u32 lane, TileStats &stats) {
     Survey survey;
     survey_plain(v, range, survey);
     survey.sum = (double)plain_sums<REACH>(v, lane).rest();
-    if (has_grid)
-        survey.positive = count_on<REACH>(args, v, tile, s, lane, ~0u);
-    keep_stats(survey, lane, shared.stats[warp]);
-    narrow_codes<REACH, QUANT>(args, q.classes[class_index], v, tile, s, lane, ~0u, shared.planes[warp], u);
-    plan_narrow<REACH, false>(args.geometry, s, lane, u, class_index, shared.planes[warp], shared.columns[warp], plan,
-                              NoAside());
+    keep_stats(survey, lane, stats);
 }
 
-// Any tile.
-template <int REACH, int DTYPE, int QUANT, class Observer>
-__device__ __forceinline__ void compress_any(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
-                                             u32 warp, TilePlan &plan, const Observer &observe) {
-    const bool has_grid = quantise_has_grid<QUANT>(args);
+// Rounded to nearest, or with the mask kept. ENTRY_LEFT: the tile is one for compress_rare.
+template <int REACH, int DTYPE, int MODE>
+__device__ __forceinline__ void compress_values(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
+                                                u32 warp, TilePlan &plan) {
     const TileStart s = tile_start<REACH>(args.geometry, tile);
-    u32 p[8][4], u[8], real;
+    u32 w[8][PIECE_WORDS<DTYPE>], words[8], u[8], *scratch = shared.scratch[warp];
+    load_packed<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, w);
+    if (args.with_stats && warp == WARP_OF_RECORD && lane == 0) // while the tile is on its way
+        shared.range_known = range_so_far(&args.workspace->totals);
+    const Range range = range_of_packed<DTYPE>(w);
+    const u32 magnitude = magnitude_of(range);
+    const NarrowClass c = narrow_class_in<DTYPE, MODE>(args, shared, magnitude);
+    auto value = [&](int a, int e) { return packed_value<DTYPE>(w, a, e); };
+    plan.entry = ENTRY_LEFT;
+    if (c.index == NO_CLASS || (args.with_stats && !sums_fit_f32(magnitude)))
+        return;
+    if (args.with_stats) {
+        float v[8][4];
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            v[i / 4][i % 4] = value(i / 4, i % 4);
+        common_stats<REACH>(v, range, lane, shared.stats[warp]);
+    }
+    if (MODE == MODE_KEEP && range.least >> 31) // some are negative
+        codes_of<REACH>(value, [&](float x, float magic) { return code_bits_signed(x, c.inverse, magic); }, words);
+    else
+        codes_of<REACH>(value, [&](float x, float magic) { return code_bits<MODE>(x, c.inverse, magic); }, words);
+    exchange_codes<REACH>(words, lane, scratch + SCRATCH_PLANES, u);
+    plan_narrow<REACH, false>(lane, u, u, c.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
+}
+
+// ---- a tile without padding, on a grid ----
+
+// What quantising needs of a channel.
+__device__ __forceinline__ float4 grid_numbers(const CompressArgs &args, const quantiser_class &c, u32 channel) {
+    const GridTables &t = args.grid;
+    const grid_channel g =
+        quantiser_grid(&c, __ldg(t.threshold + channel), t.slope ? __ldg(t.slope + channel) : 1.0f);
+    return make_float4(t.scale ? __ldg(t.scale + channel) : 1.0f, t.shift ? __ldg(t.shift + channel) : 0.0f, g.edge,
+                       MAGIC + (float)(128 + g.code));
+}
+
+// Statistics, which few ask for: the values are loaded again, as the common way has no registers for them.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void grid_stats(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
+                                           const Range &range, float *table, TileStats &stats) {
+    const GridTables &t = args.grid;
+    u32 w[8][PIECE_WORDS<DTYPE>], on = 0;
     float v[8][4];
+    TileMaps maps;
+    load_packed<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, w);
+    make_table<REACH>(args.geometry, args.channel_map, s, lane, table, maps, [&](u32 channel) {
+        return make_float4(t.scale ? __ldg(t.scale + channel) : 1.0f, t.shift ? __ldg(t.shift + channel) : 0.0f,
+                           __ldg(t.threshold + channel), t.slope ? __ldg(t.slope + channel) : 1.0f);
+    });
+    for_numbers<REACH, 1>(
+        args.geometry, args.channel_map, maps, table, tile, s, lane,
+        [&](int a, int e, const float4 &n, const float4 &, u64) {
+            float y = __fmaf_rn(n.x, packed_value<DTYPE>(w, a, e), n.y);
+            v[a][e] = y;
+            on += n.z != n.z ? y > 0.0f : n.w < 0.0f ? y < n.z : y > n.z;
+        },
+        [](int, int, u64) {});
     Survey survey;
-    load_patterns<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p, real);
-    values_of<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real, v);
-    observe(tile, s, lane, v, real);
-    survey_careful<REACH>(v, real, lane, survey);
-    if (has_grid)
-        survey.positive = count_on<REACH>(args, v, tile, s, lane, real);
-    keep_stats(survey, lane, shared.stats[warp]);
-    const quantiser &q = quantiser_in(args, shared);
-    const u32 class_index = class_of(q, survey.magnitude), value_bytes = args.dtype == COMET_F32 ? 4 : 2;
-    bool exact = class_index == QUANTISER_CLASSES;
-    if (!exact) {
-        const quantiser_class &c = q.classes[class_index];
-        if (c.wide) {
-            plan_wide_codes<REACH, QUANT>(args, shared, c, class_index, v, tile, s, lane, warp, real, plan);
-        } else {
-            narrow_codes<REACH, QUANT>(args, c, v, tile, s, lane, real, shared.planes[warp], u);
-            plan_narrow<REACH, true>(args.geometry, s, lane, u, class_index, shared.planes[warp], shared.columns[warp],
-                                     plan, NoAside());
-        }
-        u32 count = __reduce_add_sync(ALL_LANES, (u32)__popc(real)); // a code tile must be smaller than the raw one
-        exact = plan.entry != 0 && plan.entry >= count * value_bytes;
-    }
-    if (exact) {
-        plan.wide = false;
-        plan.entry = plan_exact<REACH, DTYPE, QUANT>(args, tile, s, lane);
-    }
+    survey_plain(v, range, survey);
+    survey.sum = (double)plain_sums<REACH>(v, lane).rest();
+    survey.positive = __reduce_add_sync(ALL_LANES, on);
+    keep_stats(survey, lane, stats);
+}
+
+// Codes and range of a tile, whose values, scaled and shifted, `look` sees on the way.
+template <int REACH, int DTYPE, class Look>
+__device__ __forceinline__ Range grid_codes(const CompressArgs &args, const TileMaps &maps, const float *table,
+                                            float inverse, u32 tile, const TileStart &s, u32 lane,
+                                            u32 (&w)[8][PIECE_WORDS<DTYPE>], u32 (&words)[8], Look look) {
+    u32 q[8][4];
+    Range range = {(int)0x80000000, 0};
+    for_numbers<REACH, Look::TABLES>(
+        args.geometry, args.channel_map, maps, table, tile, s, lane,
+        [&](int a, int e, const float4 &n, const float4 &others, u64) {
+            const float y = __fmaf_rn(n.x, packed_value<DTYPE>(w, a, e), n.y);
+            range.most = max(range.most, __float_as_int(y));
+            range.least = max(range.least, __float_as_uint(y));
+            q[a][e] = __float_as_uint(__fmaf_rd(__fsub_rn(y, n.z), inverse, n.w));
+            look.value(a, e, y, others);
+        },
+        [&](int a, int e, u64 index) { look.piece(a, e, index); });
+    pack_words<REACH>(words, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
+        return pack_bytes(q[a0][e0], q[a1][e1], q[a2][e2], q[a3][e3]);
+    });
+    range.most = __reduce_max_sync(ALL_LANES, range.most);
+    range.least = __reduce_max_sync(ALL_LANES, range.least);
+    return range;
+}
+
+// ENTRY_LEFT: the tile is one for compress_rare.
+template <int REACH, int DTYPE, class Observer>
+__device__ __forceinline__ void compress_grid(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
+                                              u32 warp, TilePlan &plan, const Observer &observe) {
+    const Geometry &g = args.geometry;
+    const TileStart s = tile_start<REACH>(g, tile);
+    u32 w[8][PIECE_WORDS<DTYPE>], words[8], u[8], *scratch = shared.scratch[warp];
+    float *table = (float *)(scratch + SCRATCH_TABLE);
+    TileMaps maps;
+    plan.entry = ENTRY_LEFT;
+    load_packed<REACH, DTYPE>(args.x, g, tile, s, lane, w);
+    const quantiser_class c = args.bound_is_known ? args.q.classes[0] : shared.q.classes[0]; // the second has its step
+    if (!make_table<REACH>(g, args.channel_map, s, lane, table, maps,
+                           [&](u32 channel) { return grid_numbers(args, c, channel); }))
+        return;
+    if (args.with_stats && warp == WARP_OF_RECORD && lane == 0) // while the tile is on its way
+        shared.range_known = range_so_far(&args.workspace->totals);
+    const auto look = observe.template at<REACH, DTYPE>(args, s, lane, table + TABLE_WORDS);
+    const Range range = grid_codes<REACH, DTYPE>(args, maps, table, c.inverse, tile, s, lane, w, words, look);
+    const u32 magnitude = magnitude_of(range);
+    const NarrowClass narrow = narrow_class_in<DTYPE, MODE_GRID>(args, shared, magnitude);
+    if (narrow.index == NO_CLASS || (args.with_stats && !sums_fit_f32(magnitude)))
+        return;
+    if (args.with_stats)
+        grid_stats<REACH, DTYPE>(args, tile, s, lane, range, table, shared.stats[warp]);
+    exchange_codes<REACH>(words, lane, scratch + SCRATCH_PLANES, u);
+    plan_narrow<REACH, false>(lane, u, u, narrow.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
 }
 
 // ---- a group ----
 
+template <int REACH, int DTYPE, int MODE, class Observer>
+__device__ __forceinline__ void compress_common(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
+                                                u32 warp, TilePlan &plan, const Observer &observe) {
+    if constexpr (MODE == MODE_GRID)
+        compress_grid<REACH, DTYPE>(args, shared, tile, lane, warp, plan, observe);
+    else
+        compress_values<REACH, DTYPE, MODE>(args, shared, tile, lane, warp, plan);
+}
+
 // Any group, from the start. A function of its own, so that it costs the others no registers.
-template <int REACH, int DTYPE, int QUANT, class Observer>
+template <int REACH, int DTYPE, int MODE, class Observer>
 __device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressShared &shared, const Observer &observe) {
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, group = group_of_block();
     const u32 tile = group * GROUP_TILES + warp;
     TilePlan plan;
     plan.entry = ENTRY_LEFT;
     plan.wide = false;
-    __syncthreads();                                          // the quantiser is there; entries have been read
-    if (QUANT == QUANTISE_FAST && tile < args.geometry.inner) // the other modes are not worth the code
-        compress_common<REACH, DTYPE, QUANT>(args, shared, tile, lane, warp, plan, observe);
+    __syncthreads(); // the quantiser is there; entries have been read
+    if constexpr (MODE != MODE_ANY)
+        if (tile < args.geometry.inner)
+            compress_common<REACH, DTYPE, MODE>(args, shared, tile, lane, warp, plan, observe);
     if (plan.entry == ENTRY_LEFT) {
         plan.entry = 0;
+        __syncwarp();
         if (tile < args.geometry.tiles)
-            compress_any<REACH, DTYPE, QUANT>(args, shared, tile, lane, warp, plan, observe);
+            compress_rare<REACH, DTYPE>(args, shared, tile, lane, warp, plan, observe);
         else if (lane == 0)
             clear_stats(shared.stats[warp]);
     }
     if (lane == 0)
         shared.entry[warp] = plan.entry | (plan.wide ? (u32)ENTRY_WIDE : 0);
     __syncthreads();
-    write_mixed<REACH, DTYPE, QUANT>(args, shared, group, thread, plan);
+    write_mixed<REACH, DTYPE>(args, shared, group, thread, plan);
     end_group(args, shared, thread);
 }
 
 // A group of eight tiles without padding. False: compress_mixed has to do it.
-template <int REACH, int DTYPE, int QUANT, class Observer>
+template <int REACH, int DTYPE, int MODE, class Observer>
 __device__ __forceinline__ bool compress_whole(const CompressArgs &args, CompressShared &shared, u32 thread,
                                                const Observer &observe) {
     const u32 lane = thread & 31, warp = thread >> 5, group = group_of_block();
@@ -202,7 +229,7 @@ __device__ __forceinline__ bool compress_whole(const CompressArgs &args, Compres
     plan.entry = 0;
     plan.wide = false;
     await_quantiser(args);
-    compress_common<REACH, DTYPE, QUANT>(args, shared, group * GROUP_TILES + warp, lane, warp, plan, observe);
+    compress_common<REACH, DTYPE, MODE>(args, shared, group * GROUP_TILES + warp, lane, warp, plan, observe);
     if (lane == 0)
         shared.entry[warp] = plan.entry;
     __syncthreads();
@@ -216,17 +243,18 @@ __device__ __forceinline__ bool compress_whole(const CompressArgs &args, Compres
 
 // What decides where the code goes is the same for a whole block, or the compiler would guard every exchange between
 // lanes.
-template <int REACH, int DTYPE, int QUANT, class Observer>
+template <int REACH, int DTYPE, int MODE, class Observer>
 __device__ __forceinline__ void compress_group(const CompressArgs &args, CompressShared &shared,
                                                const Observer &observe) {
     const u32 thread = thread_number();
     if (!args.bound_is_known)
         find_quantiser(args, shared);
-    if (group_of_block() * GROUP_TILES + GROUP_TILES <= args.geometry.inner &&
-        compress_whole<REACH, DTYPE, QUANT>(args, shared, thread, observe))
-        return;
+    if constexpr (MODE != MODE_ANY)
+        if (group_of_block() * GROUP_TILES + GROUP_TILES <= args.geometry.inner &&
+            compress_whole<REACH, DTYPE, MODE>(args, shared, thread, observe))
+            return;
     if (args.groups) {
-        compress_mixed<REACH, DTYPE, QUANT>(args, shared, observe);
+        compress_mixed<REACH, DTYPE, MODE>(args, shared, observe);
     } else {
         if (thread == 0)
             shared.start = stream_start(args);
@@ -239,17 +267,13 @@ __device__ __forceinline__ void compress_group(const CompressArgs &args, Compres
 
 template <int REACH, int DTYPE>
 __device__ __forceinline__ void survey_group(const CompressArgs &args, CompressShared &shared) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u32 group = blockIdx.x, tile = group * GROUP_TILES + warp; // an empty tensor has a block and no group
-    const Geometry &g = args.geometry;
-    if (tile < g.tiles) {
-        u32 p[8][4], real;
-        float v[8][4];
-        const TileStart s = tile_start<REACH>(g, tile);
-        load_patterns<REACH, DTYPE>(args.x, g, tile, s, lane, p, real);
-        values_of<REACH, DTYPE, QUANTISE_ANY>(args, tile, s, lane, p, real, v);
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, group = blockIdx.x;
+    const u32 tile = group * GROUP_TILES + warp;
+    if (tile < args.geometry.tiles) {
+        const TileStart s = tile_start<REACH>(args.geometry, tile);
         Survey survey;
-        survey_careful<REACH>(v, real, lane, survey);
+        const u32 real = rare_load<REACH, DTYPE>(args, tile, s, lane, shared.scratch[warp], NoObserver());
+        rare_survey<REACH, DTYPE>(args, shared.scratch[warp], s, lane, real, survey);
         keep_stats(survey, lane, shared.stats[warp]);
     } else if (lane == 0) {
         clear_stats(shared.stats[warp]);
@@ -273,11 +297,11 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 3) eb_survey_kernel(const __gri
     survey_group<REACH, DTYPE>(args, shared);
 }
 
-template <int REACH, int DTYPE, int QUANT>
-__global__ void __launch_bounds__(BLOCK_THREADS, compress_blocks<DTYPE, QUANT>())
+template <int REACH, int DTYPE, int MODE>
+__global__ void __launch_bounds__(BLOCK_THREADS, compress_blocks<DTYPE, MODE>())
     eb_compress_kernel(const __grid_constant__ CompressArgs args) {
     __shared__ CompressShared shared;
-    compress_group<REACH, DTYPE, QUANT>(args, shared, NoObserver());
+    compress_group<REACH, DTYPE, MODE>(args, shared, NoObserver());
 }
 
 #endif

@@ -4,20 +4,24 @@
 #ifndef COMET_CODEC_CUDA_EB_GROUP_CUH
 #define COMET_CODEC_CUDA_EB_GROUP_CUH
 
-#include "codec/cuda/eb/eb_codes.cuh"
+#include "codec/cuda/eb/eb_rare.cuh"
 #include "codec/cuda/eb/eb_records.cuh"
-#include "codec/cuda/eb/tile_encode.cuh"
 
 enum { ENTRY_WIDE = 1 << 16, ENTRY_LEFT = 1 << 17 }; // beside an entry: codes of 16 bits; in its place: not done
 
+// A warp's own 4 KiB, for one thing after the other.
+enum {
+    SCRATCH_WORDS = 1024, // rare tiles: their values, then their planes
+    SCRATCH_PLANES = 0,   // 256 words: the exchange of codes, then their planes
+    SCRATCH_HIGH = 256,   // 256 words: of 16-bit codes, the planes from 8 on
+    SCRATCH_TABLE = 512,  // numbers of channels; then a mixed group's narrow tile
+};
+
 struct CompressShared {
     union {
-        struct {
-            alignas(16) u8 out[GROUP_TILES * NARROW_SLOT];
-            alignas(16) u32 planes[GROUP_TILES][256]; // before that, the exchange of codes; of exact tiles, a row
-            alignas(16) u32 high[GROUP_TILES][256];   // of wide tiles, the planes from 8 on
-        };
-        SummaryScratch summary; // when all else is done
+        alignas(16) u32 scratch[GROUP_TILES][SCRATCH_WORDS];
+        alignas(16) u8 out[GROUP_TILES * NARROW_SLOT]; // a common group's tiles, when all are planned
+        SummaryScratch summary;                        // when all else is done
     };
     alignas(16) u32 columns[GROUP_TILES][64];
     TileStats stats[GROUP_TILES];
@@ -54,8 +58,6 @@ __device__ __forceinline__ const quantiser &quantiser_in(const CompressArgs &arg
     return args.bound_is_known ? args.q : shared.q;
 }
 
-// ---- planning a tile ----
-
 // The first class that reaches so far; QUANTISER_CLASSES: none does.
 __device__ __forceinline__ u32 class_of(const quantiser &q, u32 magnitude) {
     u32 c = 0;
@@ -64,88 +66,72 @@ __device__ __forceinline__ u32 class_of(const quantiser &q, u32 magnitude) {
     return c;
 }
 
-// Loads the tile as it is stored exactly.
-template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void load_exact(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
-                                           u32 (&p)[8][4], u32 &real) {
-    load_patterns<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, p, real);
-    if (quantise_has_grid<QUANT>(args))
-        scale_patterns<REACH, DTYPE>(args, tile, s, lane, real, p);
-}
+// ---- a rare tile ----
 
-// The thread's values as the quantiser sees them.
-template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ void values_of(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
-                                          u32 (&p)[8][4], u32 real, float (&v)[8][4]) {
-    const bool has_grid = quantise_has_grid<QUANT>(args);
-    if (has_grid)
-        scale_patterns<REACH, DTYPE>(args, tile, s, lane, real, p);
-#pragma unroll
-    for (int a = 0; a < 8; a++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            v[a][e] = has_grid ? __uint_as_float(p[a][e]) : float_of_pattern<DTYPE>(p[a][e]);
-}
-
-// Quantises a tile to narrow codes: this lane's words, biased.
-template <int REACH, int QUANT>
-__device__ __forceinline__ void narrow_codes(const CompressArgs &args, const quantiser_class &c, const float (&v)[8][4],
-                                             u32 tile, const TileStart &s, u32 lane, u32 real, u32 *exchange,
-                                             u32 (&u)[8]) {
-    if (QUANT == QUANTISE_FAST || (QUANT == QUANTISE_ANY && c.mode == QUANTISE_NEAREST)) {
-        codes_nearest<REACH>(v, c.inverse, lane, exchange, u);
+template <int REACH, int DTYPE, class Observer>
+__device__ __forceinline__ void compress_rare(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
+                                              u32 warp, TilePlan &plan, const Observer &observe) {
+    const Geometry &g = args.geometry;
+    const TileStart s = tile_start<REACH>(g, tile);
+    const quantiser &q = quantiser_in(args, shared);
+    u32 *values = shared.scratch[warp], low[8], high[8], is_real[8];
+    Survey survey;
+    const u32 real = rare_load<REACH, DTYPE>(args, tile, s, lane, values, observe);
+    rare_survey<REACH, DTYPE>(args, values, s, lane, real, survey);
+    if (args.with_stats)
+        keep_stats(survey, lane, shared.stats[warp]);
+    const u32 class_index = class_of(q, survey.magnitude);
+    const u32 exact = rare_exact_entry<REACH>(args, values, lane, real);
+    const u32 raw = __reduce_add_sync(ALL_LANES, (u32)__popc(real)) * (args.dtype == COMET_F32 ? 4 : 2);
+    plan.wide = false;
+    plan.entry = exact;
+    if (class_index == QUANTISER_CLASSES)
         return;
+    rare_quantise<REACH, DTYPE>(args, q.classes[class_index], values, tile, s, lane);
+    rare_codes(values, lane, low, high, is_real);
+    if (class_index == QUANTISER_WIDE) {
+        plan_wide<REACH>(lane, low, high, is_real, {values + SCRATCH_PLANES, values + SCRATCH_HIGH}, shared.columns[warp],
+                         plan);
+    } else {
+#pragma unroll
+        for (int m = 0; m < 8; m++)
+            low[m] ^= SIGN_BITS;
+        __syncwarp(); // the values have been read
+        plan_narrow<REACH, true>(lane, low, is_real, class_index, values + SCRATCH_PLANES, shared.columns[warp], plan);
     }
-    int q[8][4];
-    u32 w[8];
-    codes_any<REACH, QUANT>(args, c, v, tile, s, lane, real, exchange, q);
-    pack_words<REACH>(w, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
-        return pack_codes(q[a0][e0], q[a1][e1], q[a2][e2], q[a3][e3]);
-    });
-    exchange_codes<REACH>(w, lane, exchange, u);
-}
-
-// Quantises a tile to codes of 16 bits and plans it.
-template <int REACH, int QUANT>
-__device__ __forceinline__ void
-plan_wide_codes(const CompressArgs &args, CompressShared &shared, const quantiser_class &c, u32 class_index,
-                const float (&v)[8][4], u32 tile, const TileStart &s, u32 lane, u32 warp, u32 real, TilePlan &plan) {
-    int q[8][4];
-    if (QUANT == QUANTISE_FAST)
-#pragma unroll
-        for (int i = 0; i < 32; i++)
-            q[i / 4][i % 4] = code_nearest(v[i / 4][i % 4], c.inverse);
-    else
-        codes_any<REACH, QUANT>(args, c, v, tile, s, lane, real, shared.planes[warp], q);
-    WideStore store = {shared.planes[warp], shared.high[warp]};
-#pragma unroll
-    for (int a = 0; a < 8; a++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            put_wide_code(store, tile_index<REACH>(lane, a, e), q[a][e]);
-    plan_wide<REACH>(args.geometry, tile, s, lane, class_index, store, shared.columns[warp], plan);
-}
-
-template <int REACH, int DTYPE, int QUANT>
-__device__ __forceinline__ u32 plan_exact(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane) {
-    u32 p[8][4], real, marked = 0;
-    load_exact<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real);
-#pragma unroll
-    for (int a = 0; a < 8; a++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            marked += p[a][e] != 0;
-    u32 both = __reduce_add_sync(ALL_LANES, marked | (u32)__popc(real) << 16);
-    return exact_entry(both & 0xffff, both >> 16, args.dtype == COMET_F32 ? 4 : 2, !(args.flags & STREAM_GRID));
+    if (plan.entry != 0 && plan.entry >= raw) { // a code tile must be smaller than the raw one
+        plan.wide = false;
+        plan.entry = exact;
+    }
 }
 
 // ---- the end of a call ----
 
+// Statistics of all groups, from their records; without those, how many tiles were rare.
+__device__ __forceinline__ void finish_stats(const CompressArgs &args, CompressShared &shared, comet_codec_record *r) {
+    Totals *totals = &args.workspace->totals;
+    if (args.with_stats) {
+        const uint2 range = range_so_far(totals);
+        summarise(args.workspace->records, (u32)args.groups, shared.summary);
+        const Summary &summary = shared.summary.all;
+        if (threadIdx.x != 0)
+            return;
+        r->tiles_exact = (int64_t)summary.counts[3];
+        r->tiles_wide = (int64_t)summary.counts[4];
+        stats_of(summary, range, totals, args.count, &r->stats);
+    } else if (threadIdx.x == 0) {
+        const unsigned long long tiles = __ldcg(&totals->tiles);
+        r->tiles_exact = (int64_t)(u32)tiles;
+        r->tiles_wide = (int64_t)(tiles >> 32);
+        r->stats = comet_codec_stats{};
+        r->stats.count = (int64_t)args.count;
+        totals->tiles = 0;
+    }
+}
+
 // Header and result; `payload`: bytes claimed by all groups. By the last block, when all records are written.
-__device__ __forceinline__ void finish(const CompressArgs &args, CompressShared &shared, u64 payload) {
-    const uint2 range = range_so_far(&args.workspace->totals);
-    summarise(args.workspace->records, (u32)args.groups, shared.summary);
-    const Summary &summary = shared.summary.all;
+static __device__ __noinline__ void finish(const CompressArgs &args, CompressShared &shared, u64 payload) {
+    finish_stats(args, shared, &args.result->codec);
     const u64 bytes = args.payload_start + payload;
     const float bound = args.bound_is_known ? args.q.bound : shared.q.bound;
     const bool fits = shared.start % 256 == 0 && shared.start <= args.capacity && bytes <= args.capacity - shared.start;
@@ -154,9 +140,6 @@ __device__ __forceinline__ void finish(const CompressArgs &args, CompressShared 
         r->codec.bytes = bytes;
         r->codec.bound = (double)bound;
         r->codec.tiles = (int64_t)args.geometry.tiles;
-        r->codec.tiles_exact = (int64_t)summary.counts[3];
-        r->codec.tiles_wide = (int64_t)summary.counts[4];
-        stats_of(summary, range, &args.workspace->totals, args.count, &r->codec.stats);
         r->start = shared.start;
         r->end = fits ? (shared.start + bytes + 255) / 256 * 256 : shared.start;
         r->status = fits ? COMET_OK : COMET_ERROR_CAPACITY;
@@ -189,21 +172,19 @@ __device__ __forceinline__ void copy_tile(const u8 *from, u32 bytes, u8 *to, u32
         to[done + lane] = from[done + lane];
 }
 
-template <int REACH, int DTYPE, int QUANT>
+// A tile of a mixed group. The slot holds a narrow one's bytes.
+template <int REACH, int DTYPE>
 __device__ __forceinline__ void write_special(const CompressArgs &args, CompressShared &shared, const TilePlan &plan,
                                               u32 tile, u32 lane, u32 warp, u8 *to) {
-    u32 kind = plan.entry >> ENTRY_KIND_SHIFT;
+    u32 kind = plan.entry >> ENTRY_KIND_SHIFT, *scratch = shared.scratch[warp];
     if (kind == KIND_CODES && plan.wide) {
-        WideStore store = {shared.planes[warp], shared.high[warp]};
-        write_wide<REACH>(plan, lane, store, shared.columns[warp], to);
+        write_wide<REACH>(plan, lane, {scratch + SCRATCH_PLANES, scratch + SCRATCH_HIGH}, shared.columns[warp], to);
     } else if (kind == KIND_CODES) {
-        copy_tile(shared.out + warp * NARROW_SLOT, plan.entry & ENTRY_SIZE_MASK, to, lane);
-    } else {
-        u32 p[8][4], real;
-        TileStart s = tile_start<REACH>(args.geometry, tile);
-        load_exact<REACH, DTYPE, QUANT>(args, tile, s, lane, p, real);
-        u32 value_bytes = args.dtype == COMET_F32 ? 4 : 2;
-        write_exact<REACH>(p, real, lane, kind, value_bytes, shared.planes[warp], shared.columns[warp], to);
+        copy_tile((const u8 *)(scratch + SCRATCH_TABLE), plan.entry & ENTRY_SIZE_MASK, to, lane);
+    } else { // planning may have used the place of its values
+        const TileStart s = tile_start<REACH>(args.geometry, tile);
+        rare_load<REACH, DTYPE>(args, tile, s, lane, scratch, NoObserver());
+        rare_write_exact<REACH>(args, scratch, s, tile < args.geometry.inner, lane, kind, to);
     }
 }
 
@@ -257,11 +238,14 @@ enum { WARP_OF_CLAIM = 0, WARP_OF_TABLE = 1, WARP_OF_RECORD = GROUP_TILES - 1 };
 // The end of a group. By all warps.
 __device__ __forceinline__ void end_group(const CompressArgs &args, CompressShared &shared, u32 thread) {
     Totals *totals = &args.workspace->totals;
-    if (thread == 32 * WARP_OF_RECORD)
+    if (args.with_stats && thread == 32 * WARP_OF_RECORD)
         record_is_written(totals);
     if (!shared.is_last)
         return;
-    await_records(totals, args.groups);
+    if (args.with_stats)
+        await_records(totals, args.groups);
+    else if (thread == 0)
+        totals->claimed = 0; // all have claimed
     finish(args, shared, shared.payload);
 }
 
@@ -276,7 +260,7 @@ __device__ __forceinline__ void write_common(const CompressArgs &args, CompressS
         answer = claim_room(&args.workspace->totals, g.room);
         start = stream_start(args);
     }
-    if (warp == WARP_OF_RECORD)
+    if (args.with_stats && warp == WARP_OF_RECORD)
         write_record(shared.stats, 0, 0, shared.range_known, args.workspace, group, lane);
     if (plan.entry)
         write_narrow<REACH>(plan, lane, shared.columns[warp], shared.out, g.begin);
@@ -298,23 +282,34 @@ __device__ __forceinline__ void write_common(const CompressArgs &args, CompressS
         write_table(args.base + shared.start + STREAM_HEADER_BYTES, group, shared.offset, g.entry, lane);
 }
 
+// Says how many tiles of a mixed group are exact and wide. By one warp, before the group claims.
+__device__ __forceinline__ void note_rare(const CompressArgs &args, CompressShared &shared, const GroupPlan &g,
+                                          u32 group, u32 lane) {
+    const u32 exact = __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES &&
+                                                          (g.entry & 0xffff) >> ENTRY_KIND_SHIFT != KIND_CODES));
+    const u32 wide = __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES && g.entry & ENTRY_WIDE));
+    if (args.with_stats) {
+        write_record(shared.stats, exact, wide, make_uint2(0, 0), args.workspace, group, lane);
+    } else if (lane == 0 && (exact | wide)) {
+        atomicAdd(&args.workspace->totals.tiles, exact | (unsigned long long)wide << 32);
+        __threadfence();
+    }
+}
+
 // The same for a group in which not all tiles have narrow codes.
-template <int REACH, int DTYPE, int QUANT>
+template <int REACH, int DTYPE>
 __device__ __forceinline__ void write_mixed(const CompressArgs &args, CompressShared &shared, u32 group, u32 thread,
                                             const TilePlan &plan) {
     const u32 lane = thread & 31, warp = thread >> 5;
     const GroupPlan g = group_plan(shared, lane, warp);
-    if (thread == 32 * WARP_OF_CLAIM)
-        take_claim(args, shared, g.room, stream_start(args), claim_room(&args.workspace->totals, g.room));
     if (warp == WARP_OF_RECORD) {
-        u32 exact =
-                __ballot_sync(ALL_LANES, lane < GROUP_TILES && (g.entry & 0xffff) >> ENTRY_KIND_SHIFT != KIND_CODES),
-            wide = __ballot_sync(ALL_LANES, lane < GROUP_TILES && g.entry & ENTRY_WIDE);
-        write_record(shared.stats, __popc(exact), __popc(wide), make_uint2(0, 0), args.workspace, group, lane);
+        note_rare(args, shared, g, group, lane);
+        if (lane == 0)
+            take_claim(args, shared, g.room, stream_start(args), claim_room(&args.workspace->totals, g.room));
     }
     const bool special = plan.wide || plan.entry >> ENTRY_KIND_SHIFT != KIND_CODES;
     if (plan.entry && !special)
-        write_narrow<REACH>(plan, lane, shared.columns[warp], shared.out, warp * NARROW_SLOT);
+        write_narrow<REACH>(plan, lane, shared.columns[warp], (u8 *)(shared.scratch[warp] + SCRATCH_TABLE), 0);
     __syncthreads();
     u8 *to = shared.to;
     if (to == NULL)
@@ -322,7 +317,7 @@ __device__ __forceinline__ void write_mixed(const CompressArgs &args, CompressSh
     if (warp == WARP_OF_TABLE)
         write_table(args.base + shared.start + STREAM_HEADER_BYTES, group, shared.offset, g.entry, lane);
     if (plan.entry)
-        write_special<REACH, DTYPE, QUANT>(args, shared, plan, group * GROUP_TILES + warp, lane, warp, to + g.begin);
+        write_special<REACH, DTYPE>(args, shared, plan, group * GROUP_TILES + warp, lane, warp, to + g.begin);
     if (thread < g.room - g.bytes)
         to[g.bytes + thread] = 0;
 }

@@ -7,16 +7,16 @@
 
 extern "C" { // names that start with comet_
 
-// `any`: the general kernel (other modes than rounding to nearest; an epilogue). dtype: of the tensor.
-cudaError_t comet_eb_launch_compress_f32(Reach reach, bool any, const CompressArgs &args, cudaStream_t queue);
-cudaError_t comet_eb_launch_compress_f16(Reach reach, bool any, const CompressArgs &args, cudaStream_t queue);
-cudaError_t comet_eb_launch_compress_bf16(Reach reach, bool any, const CompressArgs &args, cudaStream_t queue);
+// By the dtype of the tensor. Where channels come last and are no multiple of 4 there is MODE_ANY alone.
+cudaError_t comet_eb_launch_compress_f32(Reach reach, Mode mode, const CompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_compress_f16(Reach reach, Mode mode, const CompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_compress_bf16(Reach reach, Mode mode, const CompressArgs &args, cudaStream_t queue);
 cudaError_t comet_eb_launch_survey_f32(Reach reach, const CompressArgs &args, cudaStream_t queue);
 cudaError_t comet_eb_launch_survey_f16(Reach reach, const CompressArgs &args, cudaStream_t queue);
 cudaError_t comet_eb_launch_survey_bf16(Reach reach, const CompressArgs &args, cudaStream_t queue);
-cudaError_t comet_eb_launch_decompress_f32(Reach reach, bool any, const DecompressArgs &args, cudaStream_t queue);
-cudaError_t comet_eb_launch_decompress_f16(Reach reach, bool any, const DecompressArgs &args, cudaStream_t queue);
-cudaError_t comet_eb_launch_decompress_bf16(Reach reach, bool any, const DecompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_decompress_f32(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_decompress_f16(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue);
+cudaError_t comet_eb_launch_decompress_bf16(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue);
 }
 
 // Calls CASE(reach) for the reach at hand.
@@ -34,6 +34,29 @@ cudaError_t comet_eb_launch_decompress_bf16(Reach reach, bool any, const Decompr
         return CASE(REACH_LAST4);                                                                                      \
     default:                                                                                                           \
         return CASE(REACH_LAST1);                                                                                      \
+    }
+
+// The kernel KERNEL<reach, dtype, mode> of those there are.
+#define EB_MODE_CASE(KERNEL, dtype, reach, mode) launch(KERNEL<reach, dtype, mode>, blocks, BLOCK_THREADS, queue, args)
+#define EB_FOR_MODE(KERNEL, dtype, reach, mode)                                                                        \
+    (mode == MODE_NEAREST ? EB_MODE_CASE(KERNEL, dtype, reach, MODE_NEAREST)                                           \
+     : mode == MODE_KEEP  ? EB_MODE_CASE(KERNEL, dtype, reach, MODE_KEEP)                                              \
+     : mode == MODE_GRID  ? EB_MODE_CASE(KERNEL, dtype, reach, MODE_GRID)                                              \
+                          : EB_MODE_CASE(KERNEL, dtype, reach, MODE_ANY))
+#define EB_FOR_REACH_AND_MODE(KERNEL, dtype, reach, mode)                                                              \
+    switch (reach) {                                                                                                   \
+    case REACH_FLAT:                                                                                                   \
+        return EB_FOR_MODE(KERNEL, dtype, REACH_FLAT, mode);                                                           \
+    case REACH_ROW4:                                                                                                   \
+        return EB_FOR_MODE(KERNEL, dtype, REACH_ROW4, mode);                                                           \
+    case REACH_ROW2:                                                                                                   \
+        return EB_FOR_MODE(KERNEL, dtype, REACH_ROW2, mode);                                                           \
+    case REACH_ROW1:                                                                                                   \
+        return EB_FOR_MODE(KERNEL, dtype, REACH_ROW1, mode);                                                           \
+    case REACH_LAST4:                                                                                                  \
+        return EB_FOR_MODE(KERNEL, dtype, REACH_LAST4, mode);                                                          \
+    default:                                                                                                           \
+        return EB_MODE_CASE(KERNEL, dtype, REACH_LAST1, MODE_ANY);                                                     \
     }
 
 static inline u64 eb_payload_start(u64 groups) {

@@ -1,113 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decompressing: codes to values, through the epilogue, and these to the tensor.
+// Decompressing: biased codes, this lane's columns, to values, through the epilogue, and these to the tensor.
 #ifndef COMET_CODEC_CUDA_EB_RESTORE_CUH
 #define COMET_CODEC_CUDA_EB_RESTORE_CUH
 
 #include "codec/cuda/eb/eb_args.cuh"
+#include "codec/cuda/eb/grid_table.cuh"
 #include "codec/cuda/eb/tile_decode.cuh"
-#include "codec/cuda/eb/tile_exact.cuh"
-
-// How the kernel turns codes into values: code times step alone, or whatever flags and epilogue say.
-enum Restore { RESTORE_FAST, RESTORE_ANY };
 
 enum { SWEEP_ROW = 64 }; // rows up to this long are written in order of memory: see store_sweep
 
-// ---- values ----
+// ---- codes to numbers ----
+
+// 2^15 + 128 + code of byte K, built in the bits of a float.
+template <int K> __device__ __forceinline__ float coarse_float(u32 word) {
+    return __uint_as_float(permute<0x7504 | K << 4>(word, 0x47000000u));
+}
+
+// 128 + byte K, if that is at most 128: a float's upper bits.
+template <int K> __device__ __forceinline__ float fine_float(u32 word) {
+    return __uint_as_float(permute<0x7044 | K << 8>(word, 0x43000000u));
+}
+
+__device__ __forceinline__ float coarse_float(u32 word, int byte) {
+    return byte == 0   ? coarse_float<0>(word)
+           : byte == 1 ? coarse_float<1>(word)
+           : byte == 2 ? coarse_float<2>(word)
+                       : coarse_float<3>(word);
+}
+
+__device__ __forceinline__ float fine_float(u32 word, int byte) {
+    return byte == 0   ? fine_float<0>(word)
+           : byte == 1 ? fine_float<1>(word)
+           : byte == 2 ? fine_float<2>(word)
+                       : fine_float<3>(word);
+}
 
 // fp16 is clamped to its largest number, between the exact value and the code's: see docs/format.md.
-template <int DTYPE> __device__ __forceinline__ u32 decoded_pattern(float v) {
-    if (DTYPE == COMET_F16)
-        v = fminf(fmaxf(v, -65504.0f), 65504.0f);
-    return pattern_of_float<DTYPE>(v);
+template <int DTYPE> __device__ __forceinline__ float clamped(float v) {
+    return DTYPE == COMET_F16 ? fminf(fmaxf(v, -65504.0f), 65504.0f) : v;
 }
 
-// Byte K of biased codes times the step. 2^15 + code + 128 is built in the bits of a float.
-template <int DTYPE, int K> __device__ __forceinline__ float value_fast(u32 word, float step, float zero) {
-    float f = __uint_as_float(permute<0x7504 | K << 4>(word, 0x47000000u));
-    return __fmaf_rn(f, step, zero); // zero = -32896 * step, of 9 bits and 15 at most, is exact
-}
-
-// What is done to values of one channel: dequantising with its remainder, then the epilogue.
-struct ChannelNumbers {
-    float remainder, scale, shift;
+// How the codes of a tile become values.
+enum Form {
+    FORM_PLAIN,  // code * step
+    FORM_SIGNED, // keep-mask, some are negative
+    FORM_MASK,   // keep-mask, none is
+    FORM_GRID,   // on a grid, codes of up to 64
+    FORM_FAR     // on a grid, others
 };
 
-// Codes and patterns to patterns of the output, in any mode and with any epilogue.
-template <int DTYPE> struct Restorer {
+// What turns codes into values. Words have a bias of their own: prepare() goes first.
+template <int MODE> struct Painter {
+    float step, zero;
+    Form form;
+
+    __device__ __forceinline__ Painter(const quantiser_class &c, u32 class_index, const u32 (&u)[8]) : step(c.step) {
+        form = FORM_PLAIN;
+        zero = __fmul_rn(-32896.0f, step); // of 9 bits and 15 at most: exact
+        if (MODE == MODE_KEEP) {
+            u32 all = u[0];
+#pragma unroll
+            for (int m = 1; m < 8; m++)
+                all &= u[m];
+            form = __all_sync(ALL_LANES, (all & SIGN_BITS) == SIGN_BITS) ? FORM_MASK : FORM_SIGNED;
+            if (form == FORM_MASK)
+                zero = __fmul_rn(-128.5f, step); // exact, too
+        }
+        if (MODE == MODE_GRID)
+            form = class_index == 0 ? FORM_GRID : FORM_FAR;
+    }
+
+    __device__ __forceinline__ u32 prepare(u32 word) const {
+        if (MODE == MODE_GRID)
+            return form == FORM_GRID ? word - 0x40404040u : word;
+        if (MODE == MODE_KEEP)
+            return form == FORM_MASK ? word ^ SIGN_BITS : word;
+        return word;
+    }
+
+    // base: of the channel's grid.
+    template <int FORM> __device__ __forceinline__ float value(u32 word, int byte, float base) const {
+        if (FORM == FORM_GRID)
+            return __fmaf_rn(fine_float(word, byte), step, base);
+        if (FORM == FORM_FAR)
+            return __fmaf_rn(__fadd_rn(coarse_float(word, byte), QUANTISER_GRID_BIAS - 32896.0f), step, base);
+        if (FORM == FORM_MASK)
+            return fmaxf(__fmaf_rn(fine_float(word, byte), step, zero), 0.0f);
+        float v = __fmaf_rn(coarse_float(word, byte), step, zero);
+        if (FORM == FORM_SIGNED) // half a step towards 0, where it is not 0
+            v = v == 0.0f ? v : __fsub_rn(v, copysignf(__fmul_rn(0.5f, step), v));
+        return v;
+    }
+};
+
+// Calls run(std::integral_constant<int, FORM>) for the form at hand.
+template <int MODE, class Run> __device__ __forceinline__ void with_form(Form form, Run run) {
+    if (MODE == MODE_NEAREST)
+        run(std::integral_constant<int, FORM_PLAIN>());
+    else if (form == (MODE == MODE_KEEP ? FORM_MASK : FORM_GRID))
+        run(std::integral_constant<int, MODE == MODE_KEEP ? FORM_MASK : FORM_GRID>());
+    else
+        run(std::integral_constant<int, MODE == MODE_KEEP ? FORM_SIGNED : FORM_FAR>());
+}
+
+// ---- the epilogue ----
+
+// y = act(scale * x + shift + add); numbers of the channel: {base of the grid, scale, shift, 0}.
+template <int DTYPE> struct Epilogue {
     const DecompressArgs &args;
-    quantiser_class c;
-    u32 dtype; // of the stream
 
-    __device__ __forceinline__ bool by_channel() const {
-        return (args.flags & STREAM_GRID) || args.scale || args.shift;
-    }
-
-    __device__ __forceinline__ ChannelNumbers numbers(u32 channel) const {
-        ChannelNumbers n = {0.0f, 1.0f, 0.0f};
-        if ((args.flags & STREAM_GRID) && c.step != 0.0f)
-            n.remainder = quantiser_grid(&c, __ldg(args.grid.threshold + channel), 1.0f).remainder;
-        if (args.scale)
-            n.scale = __ldg(args.scale + channel);
-        if (args.shift)
-            n.shift = __ldg(args.shift + channel);
-        return n;
-    }
-
-    // y = act(scale * x + shift + add)
-    __device__ __forceinline__ u32 finish(float x, const ChannelNumbers &n, u64 index) const {
+    __device__ __forceinline__ float operator()(float x, const float4 &n, u64 index) const {
         if (args.scale || args.shift)
-            x = __fmaf_rn(n.scale, x, n.shift);
+            x = __fmaf_rn(n.y, x, n.z);
         if (args.add)
             x = __fadd_rn(x, float_of_pattern<DTYPE>(((const typename Pattern<DTYPE>::Word *)args.add)[index]));
         if (args.relu)
             x = x < 0.0f ? 0.0f : x; // a NaN stays
-        return pattern_of_float<DTYPE>(x);
-    }
-
-    __device__ __forceinline__ u32 of_code(int q, const ChannelNumbers &n, u64 index) const {
-        float x = value_of_code(q, c, n.remainder);
-        if (dtype == COMET_F16)
-            x = fminf(fmaxf(x, -65504.0f), 65504.0f);
-        return finish(x, n, index);
-    }
-
-    // Of an exact tile: a pattern of the stream's dtype.
-    __device__ __forceinline__ u32 of_pattern(u32 p, const ChannelNumbers &n, u64 index) const {
-        if (dtype == DTYPE && !(args.scale || args.shift || args.add || args.relu))
-            return p;
-        float x = dtype == COMET_F32 ? __uint_as_float(p) : dtype == COMET_BF16 ? float_of_bf16(p) : float_of_f16(p);
-        return finish(x, n, index);
+        return x;
     }
 };
 
-// Fills p[a][e] with make(a, e, numbers of its channel, its index).
-template <int REACH, int DTYPE, class Make>
-__device__ __forceinline__ void restore(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
-                                        u32 (&p)[8][4], Make make) {
-    constexpr int WIDTH = reach_width(REACH), STEP = reach_is_last(REACH) ? 0 : 1, FIXED = REACH == REACH_LAST4 ? 4 : 1;
-    const Geometry &g = restorer.args.geometry;
-    const TileChannels<REACH> channels(restorer.args.channel_map, g, s, lane);
-    const bool by_channel = restorer.by_channel(), inner = tile < g.inner;
-    ChannelNumbers fixed[FIXED]; // where a thread's channels stay the same
-#pragma unroll
-    for (int i = 0; i < FIXED; i++)
-        fixed[i] =
-            by_channel && reach_is_last(REACH) ? restorer.numbers(channels.of(i, 0)) : ChannelNumbers{0.0f, 1.0f, 0.0f};
-    for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64 position) {
-        ChannelNumbers n = fixed[0];
-#pragma unroll
-        for (int i = 0; i < WIDTH; i++) {
-            bool real = inner || position + STEP * i < g.positions;
-            if (reach_is_last(REACH))
-                n = fixed[REACH == REACH_LAST4 ? i : 0];
-            else if (by_channel && real && (i == 0 || REACH == REACH_FLAT)) // a piece of a row lies in one map
-                n = restorer.numbers(channels.of(e + i, index + i));
-            p[a][e + i] = real ? make(a, e + i, n, index + i) : 0;
-        }
-    });
+__device__ __forceinline__ float4 restore_numbers(const DecompressArgs &args, const quantiser_class &c, u32 channel) {
+    float4 n = make_float4(0.0f, 1.0f, 0.0f, 0.0f);
+    if ((args.flags & STREAM_GRID) && c.step != 0.0f)
+        n.x = quantiser_grid(&c, __ldg(args.grid.threshold + channel),
+                             args.grid.slope ? __ldg(args.grid.slope + channel) : 1.0f)
+                  .base;
+    if (args.scale)
+        n.y = __ldg(args.scale + channel);
+    if (args.shift)
+        n.z = __ldg(args.shift + channel);
+    return n;
 }
 
-// ---- storing ----
+// ---- from lanes to threads ----
 
 // The inverse of exchange_codes: this lane's biased codes u[m] to words for the thread's own values.
 template <int REACH> __device__ __forceinline__ void exchange_back(u32 (&u)[8], u32 lane, u32 *exchange, u32 (&w)[8]) {
@@ -151,43 +177,116 @@ template <int REACH> __device__ __forceinline__ constexpr int byte_of(int a, int
     return REACH == REACH_FLAT || REACH == REACH_LAST1 ? e : a & 3;
 }
 
-template <int DTYPE> __device__ __forceinline__ u32 pattern_fast(u32 word, int byte, float step, float zero) {
-    float v = byte == 0   ? value_fast<DTYPE, 0>(word, step, zero)
-              : byte == 1 ? value_fast<DTYPE, 1>(word, step, zero)
-              : byte == 2 ? value_fast<DTYPE, 2>(word, step, zero)
-                          : value_fast<DTYPE, 3>(word, step, zero);
-    return decoded_pattern<DTYPE>(v);
+// ---- two values of 16 bits at a time ----
+
+// Whether values can be had in arithmetic of the type itself: in bf16 if code + 64 or the code of a kept mask has seven
+// bits, in fp16 if 1152 * step is a number.
+template <int DTYPE>
+__device__ __forceinline__ bool is_paired(const quantiser_class &c, u32 class_index, Form form) {
+    if (form == FORM_SIGNED)
+        return false;
+    return DTYPE == COMET_BF16 ? form == FORM_MASK || class_index < 3 : c.step <= 32.0f;
 }
 
-__device__ __forceinline__ int code_at(u32 word, int byte) {
-    return (int)(word >> 8 * byte & 0xff) - 128;
+// Rows k and k + 1 (K: 0 or 2) of a word of codes as values. Every product and sum is a number of the type: exact.
+template <int DTYPE, int FORM, int K> __device__ __forceinline__ u32 pair_of(u32 word, u32 step, u32 zero, u32 half) {
+    constexpr u32 UPPER = DTYPE == COMET_BF16 ? 0x43434343u : 0x64646464u; // 128 or 1024 and the byte
+    const u32 number = permute<K ? 0x4342 : 0x4140>(word, UPPER);
+    if (FORM == FORM_PLAIN)
+        return fma_pair<DTYPE == COMET_BF16>(number, step, zero);
+    constexpr u32 ONE = DTYPE == COMET_BF16 ? 0x3f803f80u : 0x3c003c00u;
+    return fma_relu_pair<DTYPE == COMET_BF16>(fma_pair<DTYPE == COMET_BF16>(number, ONE, zero), step, half); // zero: minus the bias of codes
 }
 
-// Biased codes, this lane's columns u, as values where a thread's pieces lie.
-template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ void store_pieces(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
-                                             u32 (&u)[8], u32 *exchange) {
-    u32 p[8][4], w[8];
-    const float step = restorer.c.step, zero = __fmul_rn(-32896.0f, step);
-    exchange_back<REACH>(u, lane, exchange, w);
-    if (HOW == RESTORE_FAST) {
+template <int REACH, int DTYPE, int FORM>
+__device__ __forceinline__ void paint_pairs(float step, const u32 (&words)[8], u32 (&out)[8][2]) {
+    const u32 bias = DTYPE == COMET_BF16 ? (FORM == FORM_PLAIN ? 0x40404040u : SIGN_BITS) : 0;
+    // bf16: 128 + code + 64, or 128 + code; fp16: 1024 + 128 + code
+    const float above = DTYPE == COMET_F16 ? 1152.0f : FORM == FORM_PLAIN ? 192.0f : 128.0f;
+    const u32 step2 = twice(pattern_of_float<DTYPE>(step)), half2 = twice(pattern_of_float<DTYPE>(-0.5f * step));
+    const u32 zero2 = twice(pattern_of_float<DTYPE>(FORM == FORM_PLAIN ? -above * step : -above));
+    u32 pairs[8][2]; // of a word's rows 0, 1 and 2, 3 (REACH_FLAT: columns)
 #pragma unroll
-        for (int a = 0; a < 8; a++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[a][e] = pattern_fast<DTYPE>(w[word_of<REACH>(a, e)], byte_of<REACH>(a, e), step, zero);
-    } else {
-        restore<REACH, DTYPE>(restorer, tile, s, lane, p, [&](int a, int e, const ChannelNumbers &n, u64 index) {
-            return restorer.of_code(code_at(w[word_of<REACH>(a, e)], byte_of<REACH>(a, e)), n, index);
-        });
+    for (int i = 0; i < 8; i++) {
+        pairs[i][0] = pair_of<DTYPE, FORM, 0>(words[i] - bias, step2, zero2, half2);
+        pairs[i][1] = pair_of<DTYPE, FORM, 2>(words[i] - bias, step2, zero2, half2);
     }
-    store_patterns<REACH, DTYPE>(restorer.args.y, restorer.args.geometry, tile, s, lane, p);
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const u32 x = pairs[word_of<REACH>(a, 2 * h)][byte_of<REACH>(a, 2 * h) / 2];
+            const u32 y = pairs[word_of<REACH>(a, 2 * h + 1)][byte_of<REACH>(a, 2 * h + 1) / 2];
+            out[a][h] = REACH == REACH_FLAT ? pairs[a][h] : a & 1 ? permute<0x7632>(x, y) : permute<0x5410>(x, y);
+        }
+}
+
+// ---- storing ----
+
+// Codes as values where a thread's pieces lie.
+template <int REACH, int DTYPE, int MODE>
+__device__ __forceinline__ void store_pieces(const DecompressArgs &args, const quantiser_class &c, u32 class_index,
+                                             const TileMaps &maps, const float *table, u32 tile, const TileStart &s,
+                                             u32 lane, u32 (&u)[8], u32 *exchange) {
+    const Geometry &g = args.geometry;
+    const Painter<MODE> painter(c, class_index, u);
+    u32 w[8], p[8][PIECE_WORDS<DTYPE>];
+    exchange_back<REACH>(u, lane, exchange, w);
+    if constexpr (DTYPE != COMET_F32 && MODE != MODE_GRID && REACH != REACH_LAST1) {
+        if (is_paired<DTYPE>(c, class_index, painter.form)) {
+            paint_pairs<REACH, DTYPE, MODE == MODE_KEEP ? FORM_MASK : FORM_PLAIN>(c.step, w, p);
+            store_packed<REACH, DTYPE>(args.y, g, tile, s, lane, p);
+            return;
+        }
+    }
+    const Epilogue<DTYPE> epilogue = {args};
+    with_form<MODE>(painter.form, [&](auto form) {
+        auto paint = [&](int a, int e, const float4 &n, const float4 &, u64 index) {
+            const u32 word = painter.prepare(w[word_of<REACH>(a, e)]);
+            float v = painter.template value<decltype(form)::value>(word, byte_of<REACH>(a, e), n.x);
+            v = MODE == MODE_GRID ? epilogue(v, n, index) : clamped<DTYPE>(v);
+            put_packed<DTYPE>(p, a, e, v);
+        };
+        if constexpr (MODE == MODE_GRID) {
+            for_numbers<REACH, 1>(g, args.channel_map, maps, table, tile, s, lane, paint, [](int, int, u64) {});
+        } else {
+#pragma unroll
+            for (int i = 0; i < 32; i++)
+                paint(i / 4, i % 4, make_float4(0.0f, 1.0f, 0.0f, 0.0f), float4{}, 0);
+        }
+    });
+    store_packed<REACH, DTYPE>(args.y, g, tile, s, lane, p);
+}
+
+// Numbers of the channel of the value at an index, where maps come last.
+struct IndexNumbers {
+    const ChannelMap &map;
+    const TileMaps &maps;
+    const float *table;
+
+    __device__ __forceinline__ float4 operator()(u64 index) const {
+        const u32 i = maps.is_one ? 0 : map.by_inner(maps.skip + (u32)(index - maps.first));
+        return ((const float4 *)table)[i];
+    }
+};
+
+// The value of one code, for the stores below.
+template <int DTYPE, int MODE>
+__device__ __forceinline__ u32 paint_one(const DecompressArgs &args, const Painter<MODE> &painter, u32 word, int byte,
+                                         const IndexNumbers &numbers, u64 index) {
+    float v = 0.0f;
+    with_form<MODE>(painter.form, [&](auto form) {
+        const float4 n = MODE == MODE_GRID ? numbers(index) : make_float4(0.0f, 1.0f, 0.0f, 0.0f);
+        v = painter.template value<decltype(form)::value>(painter.prepare(word), byte, n.x);
+        v = MODE == MODE_GRID ? Epilogue<DTYPE>{args}(v, n, index) : clamped<DTYPE>(v);
+    });
+    return pattern_of_float<DTYPE>(v);
 }
 
 // Codes of short rows as bytes in order of memory; 0, which no biased code is, where a byte belongs to another tile.
 template <int REACH>
-__device__ __forceinline__ void stage_sweep(const Geometry &g, const TileStart &s, bool inner, u32 lane, u32 (&u)[8],
-                                            u64 start, u8 *bytes) {
+__device__ __forceinline__ void stage_sweep(const Geometry &g, const TileStart &s, u32 lane, u32 (&u)[8], u64 start,
+                                            u8 *bytes) {
     constexpr int WIDTH = reach_width(REACH);
     transpose_bytes(u[0], u[1], u[2], u[3]); // words of rows, bytes of columns
     transpose_bytes(u[4], u[5], u[6], u[7]);
@@ -197,18 +296,14 @@ __device__ __forceinline__ void stage_sweep(const Geometry &g, const TileStart &
     for (int j = 0; j < 8; j += WIDTH) {
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            u64 at = position + (u64)k * g.row;
             u32 v = u[(j & 4) + k] >> 8 * (j & 3);
-            u8 *to = bytes + (u32)(at - start);
-            if (inner && WIDTH == 4)
+            u8 *to = bytes + (u32)(position + (u64)k * g.row - start);
+            if (WIDTH == 4)
                 *(u32 *)to = v;
-            else if (inner && WIDTH == 2)
+            else if (WIDTH == 2)
                 *(u16 *)to = (u16)v;
             else
-#pragma unroll
-                for (int i = 0; i < WIDTH; i++)
-                    if (inner || at + i < g.positions)
-                        to[i] = (u8)(v >> 8 * i);
+                *to = (u8)v;
         }
         p += WIDTH, position += WIDTH;
         if (p == g.row)
@@ -216,51 +311,45 @@ __device__ __forceinline__ void stage_sweep(const Geometry &g, const TileStart &
     }
 }
 
+__device__ __forceinline__ bool has_zero_byte(u32 v) {
+    return ((v - 0x01010101u) & ~v & SIGN_BITS) != 0;
+}
+
 // Writes short rows in order of memory, so that stores fill whole sectors. False: a code that no encoder writes.
-template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ bool store_sweep(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
-                                            u32 (&u)[8], u8 *bytes) {
+template <int REACH, int DTYPE, int MODE>
+__device__ __forceinline__ bool store_sweep(const DecompressArgs &args, const quantiser_class &c, u32 class_index,
+                                            const IndexNumbers &numbers, const TileStart &s, u32 lane, u32 (&u)[8],
+                                            u8 *bytes) {
     constexpr u32 UNITS = (1024 + 6 * SWEEP_ROW + 16) / 16;
     typedef typename Pattern<DTYPE>::Word Word;
-    const Geometry &g = restorer.args.geometry;
-    const float step = restorer.c.step, zero = __fmul_rn(-32896.0f, step);
-    u32 never = 0;
+    const Geometry &g = args.geometry;
+    const Painter<MODE> painter(c, class_index, u);
+    bool never = false;
 #pragma unroll
     for (int m = 0; m < 8; m++)
-        never |= (u[m] - 0x01010101u) & ~u[m] & SIGN_BITS;
+        never |= has_zero_byte(u[m]);
     if (__any_sync(ALL_LANES, never))
         return false;
     for (u32 i = lane; i < UNITS; i += 32)
         ((uint4 *)bytes)[i] = make_uint4(0, 0, 0, 0);
     __syncwarp();
     const u64 start = (s.position + s.column) & ~3ull, end = column_position(g, s, 255) + 3 * (u64)g.row;
-    stage_sweep<REACH>(g, s, tile < g.inner, lane, u, start, bytes);
+    stage_sweep<REACH>(g, s, lane, u, start, bytes);
     __syncwarp();
-    const TileChannels<REACH> channels(restorer.args.channel_map, g, s, lane);
     const u32 quads = (u32)((end - start) >> 2) + 1;
-#pragma unroll 4
+#pragma unroll 2
     for (u32 i = lane; i < quads; i += 32) {
         u32 v = ((const u32 *)bytes)[i], p[4];
         u64 index = start + 4 * i;
         if (v == 0)
             continue;
-        if (HOW == RESTORE_FAST) {
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[e] = pattern_fast<DTYPE>(v, e, step, zero);
-        } else {
-            ChannelNumbers n = {0.0f, 1.0f, 0.0f};
-            u32 known = ~0u;
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                u32 channel = restorer.by_channel() ? channels.of(e, index + e) : 0;
-                if (restorer.by_channel() && channel != known && (v >> 8 * e & 0xff))
-                    n = restorer.numbers(channel), known = channel;
-                p[e] = v >> 8 * e & 0xff ? restorer.of_code(code_at(v, e), n, index + e) : 0;
-            }
+        for (int e = 0; e < 4; e++) {
+            bool mine = v >> 8 * e & 0xff;
+            p[e] = paint_one<DTYPE>(args, painter, v, e, numbers, mine || MODE != MODE_GRID ? index + e : numbers.maps.first);
         }
-        Word *to = (Word *)restorer.args.y + index;
-        if (!((v - 0x01010101u) & ~v & SIGN_BITS))
+        Word *to = (Word *)args.y + index;
+        if (!has_zero_byte(v))
             write4<DTYPE>(to, p);
         else
 #pragma unroll
@@ -272,13 +361,13 @@ __device__ __forceinline__ bool store_sweep(const Restorer<DTYPE> &restorer, u32
 }
 
 // Writes long rows of any length value by value, neighbours side by side.
-template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ void store_columns(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
-                                              u32 (&u)[8], u32 *exchange) {
+template <int REACH, int DTYPE, int MODE>
+__device__ __forceinline__ void store_columns(const DecompressArgs &args, const quantiser_class &c, u32 class_index,
+                                              const IndexNumbers &numbers, const TileStart &s, u32 lane, u32 (&u)[8],
+                                              u32 *exchange) {
     typedef typename Pattern<DTYPE>::Word Word;
-    const Geometry &g = restorer.args.geometry;
-    const float step = restorer.c.step, zero = __fmul_rn(-32896.0f, step);
-    const TileChannels<REACH> channels(restorer.args.channel_map, g, s, lane);
+    const Geometry &g = args.geometry;
+    const Painter<MODE> painter(c, class_index, u);
 #pragma unroll
     for (int m = 0; m < 8; m++)
         exchange[(8 * lane + m) ^ (lane >> 2 & 7)] = u[m];
@@ -290,33 +379,27 @@ __device__ __forceinline__ void store_columns(const Restorer<DTYPE> &restorer, u
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             u64 index = position + (u64)k * g.row;
-            if (tile >= g.inner && index >= g.positions)
-                continue;
-            u32 p;
-            if (HOW == RESTORE_FAST) {
-                p = pattern_fast<DTYPE>(word, k, step, zero);
-            } else {
-                ChannelNumbers n = {0.0f, 1.0f, 0.0f};
-                if (restorer.by_channel())
-                    n = restorer.numbers(channels.of(0, index));
-                p = restorer.of_code(code_at(word, k), n, index);
-            }
-            ((Word *)restorer.args.y)[index] = (Word)p;
+            ((Word *)args.y)[index] = (Word)paint_one<DTYPE>(args, painter, word, k, numbers, index);
         }
     }
 }
 
-// Biased codes, this lane's columns u, as values to the tensor.
-template <int REACH, int DTYPE, int HOW>
-__device__ __forceinline__ bool store_codes(const Restorer<DTYPE> &restorer, u32 tile, const TileStart &s, u32 lane,
-                                            u32 (&u)[8], u8 *stage) {
-    const Geometry &g = restorer.args.geometry;
-    if (reach_is_row(REACH) && g.row % 8 != 0 && g.row <= SWEEP_ROW)
-        return store_sweep<REACH, DTYPE, HOW>(restorer, tile, s, lane, u, stage);
-    if (REACH == REACH_ROW2 || REACH == REACH_ROW1)
-        store_columns<REACH, DTYPE, HOW>(restorer, tile, s, lane, u, (u32 *)stage);
-    else
-        store_pieces<REACH, DTYPE, HOW>(restorer, tile, s, lane, u, (u32 *)stage);
+// Biased codes, this lane's columns u, of a tile without padding as values to the tensor. False: they are not valid.
+template <int REACH, int DTYPE, int MODE>
+__device__ __forceinline__ bool store_codes(const DecompressArgs &args, const quantiser_class &c, u32 class_index,
+                                            const TileMaps &maps, const float *table, u32 tile, const TileStart &s,
+                                            u32 lane, u32 (&u)[8], u8 *stage) {
+    const Geometry &g = args.geometry;
+    const IndexNumbers numbers = {args.channel_map, maps, table};
+    if constexpr (reach_is_row(REACH)) {
+        if (g.row % 8 != 0 && g.row <= SWEEP_ROW)
+            return store_sweep<REACH, DTYPE, MODE>(args, c, class_index, numbers, s, lane, u, stage);
+        if constexpr (REACH != REACH_ROW4) {
+            store_columns<REACH, DTYPE, MODE>(args, c, class_index, numbers, s, lane, u, (u32 *)stage);
+            return true;
+        }
+    }
+    store_pieces<REACH, DTYPE, MODE>(args, c, class_index, maps, table, tile, s, lane, u, (u32 *)stage);
     return true;
 }
 

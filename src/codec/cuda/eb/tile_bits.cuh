@@ -15,6 +15,7 @@ constexpr u32 MAGNITUDE_BITS16 = 0x7fff7fffu;
 
 enum { COLUMN_EMPTY = 0, COLUMN_SOME = 1, COLUMN_FULL = 2, COLUMN_SINGLE = 3, FULL_FROM = 28, PREDICTION_COST = 128 };
 enum { HEAD_SIGN = 0x10, HEAD_CLASS_SHIFT = 5, HEAD_PREDICTED = 0x80 };
+enum { WIDE_FROM = 8 }; // so many magnitude planes or more: codes of 16 bits
 
 __device__ __forceinline__ u32 choose(u32 mask, u32 a, u32 b) { // bits of a where the mask is 1, else of b
     return logic3<0xca>(mask, a, b);

@@ -19,7 +19,7 @@ __device__ __forceinline__ u32 stage_word(const u8 *stage, u32 at) {
 // What a tile's first bytes say.
 struct TileHead {
     u32 n, sign, count; // magnitude planes, sign plane, both
-    bool predicted;
+    bool predicted, wide;
     u32 class_index;
 };
 
@@ -27,6 +27,7 @@ __device__ __forceinline__ TileHead tile_head(u32 byte) {
     TileHead h;
     h.n = byte & 15, h.sign = byte >> 4 & 1, h.count = h.n + h.sign;
     h.predicted = byte >> 7;
+    h.wide = h.n >= WIDE_FROM;
     h.class_index = byte >> HEAD_CLASS_SHIFT & 3;
     return h;
 }
@@ -118,7 +119,7 @@ template <int REACH>
 __device__ __forceinline__ bool decode_narrow(u8 *stage, u32 at, u32 size, const TileHead &h, u32 lane, u32 *columns,
                                               u32 (&w)[8]) {
     u32 next = at + 1 + h.count, first = 0, ballot, bytes;
-    if (h.n > 7 || size < 1 + h.count)
+    if (h.wide || size < 1 + h.count)
         return false;
     u32 flag = column_flag(stage, at + 1, lane, h.count);
     if (h.predicted) {
@@ -160,7 +161,7 @@ template <int REACH>
 __device__ __forceinline__ bool decode_wide(u8 *stage, u32 at, u32 size, const TileHead &h, u32 lane, u32 *columns,
                                             u16 *codes) {
     u32 next = at + 1 + h.count, first = 0, flag[2], ballot[2], bytes[2], data[2];
-    if (size < 1 + h.count)
+    if (size < 1 + h.count || h.class_index)
         return false;
     flag[0] = column_flag(stage, at + 1, lane, h.count);
     flag[1] = column_flag(stage, at + 1, lane + 32, h.count);

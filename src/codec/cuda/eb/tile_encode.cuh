@@ -77,32 +77,25 @@ __device__ __forceinline__ void put_plane(u32 w, u32 slot, u32 lane, u32 *planes
 // ---- narrow: plan ----
 
 // Column m's residuals of biased codes u, folded; `previous`: what column 0 is predicted from. The residual of padding
-// is 0.
-template <int REACH, bool PADDED>
-__device__ __forceinline__ u32 predicted_column(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
-                                                int m, u32 previous) {
+// (PADDED: `real` has 0xff where there is none) is 0.
+template <bool PADDED>
+__device__ __forceinline__ u32 predicted_column(const u32 (&u)[8], const u32 (&real)[8], int m, u32 previous) {
     u32 above = permute<0x2104>(u[m], m ? u[m - 1] : previous); // the row above; above row 0 the column to the left
     u32 residuals = u[m] - above + SIGN_BITS;                   // biased; what a digit cannot hold carries on
     if (PADDED)
-        residuals = choose(real_bytes<REACH>(g, s, lane, m), residuals, SIGN_BITS);
+        residuals = choose(real[m], residuals, SIGN_BITS);
     return fold_biased_bytes(residuals);
 }
 
-// What else a warp does while it waits for answers of a plan: at<0> to at<2>, called in that order.
-struct NoAside {
-    template <int POINT> __device__ __forceinline__ void at() const {}
-};
-
 // Residuals of biased codes u, folded the way the format takes; `any` gets the bits that occur.
-template <int REACH, bool PADDED, class Aside>
-__device__ __forceinline__ bool fold_residuals(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
-                                               u32 (&w)[8], u32 &any, Aside &&aside) {
+template <int REACH, bool PADDED>
+__device__ __forceinline__ bool fold_residuals(u32 lane, const u32 (&u)[8], const u32 (&real)[8], u32 (&w)[8],
+                                               u32 &any) {
     int gain = 0;
 #pragma unroll
     for (int m = 1; m < 8; m += 5) // two columns speak for all
-        gain += __popc(fold_biased_bytes(u[m])) - __popc(predicted_column<REACH, PADDED>(g, s, lane, u, m, 0));
+        gain += __popc(fold_biased_bytes(u[m])) - __popc(predicted_column<PADDED>(u, real, m, 0));
     const bool predict = __reduce_add_sync(ALL_LANES, gain) > PREDICTION_COST / 4;
-    aside.template at<0>();
     any = 0;
     if (predict) {
         u32 previous = u[0];
@@ -112,25 +105,23 @@ __device__ __forceinline__ bool fold_residuals(const Geometry &g, const TileStar
         }
 #pragma unroll
         for (int m = 0; m < 8; m++)
-            any |= w[m] = predicted_column<REACH, PADDED>(g, s, lane, u, m, previous);
+            any |= w[m] = predicted_column<PADDED>(u, real, m, previous);
     } else {
 #pragma unroll
         for (int m = 0; m < 8; m++)
             any |= w[m] = fold_biased_bytes(u[m]);
     }
     any = __reduce_or_sync(ALL_LANES, any);
-    aside.template at<1>();
     any |= any >> 16;
     any = (any | any >> 8) & 0xff;
     return predict;
 }
 
-template <int REACH, bool PADDED, class Aside>
-__device__ __forceinline__ void plan_narrow(const Geometry &g, const TileStart &s, u32 lane, const u32 (&u)[8],
-                                            u32 class_index, u32 *planes, u32 *columns, TilePlan &plan, Aside &&aside) {
+template <int REACH, bool PADDED>
+__device__ __forceinline__ void plan_narrow(u32 lane, const u32 (&u)[8], const u32 (&real)[8], u32 class_index,
+                                            u32 *planes, u32 *columns, TilePlan &plan) {
     u32(&w)[8] = plan.planes, any;
-    bool predicted = fold_residuals<REACH, PADDED>(g, s, lane, u, w, any, aside);
-    aside.template at<2>();
+    bool predicted = fold_residuals<REACH, PADDED>(lane, u, real, w, any);
     plan.wide = false;
     plan.entry = 0;
     if (any == 0 && !predicted && class_index == 0)
@@ -227,21 +218,10 @@ __device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, u32
 
 // ---- wide ----
 
-// 16-bit codes and planes 0-7 lie in `low`, the rest in `high`: 256 words each.
+// The planes of a tile of 16-bit codes: 0-7 in `low`, the rest in `high`, 256 words each.
 struct WideStore {
     u32 *low, *high;
 };
-
-__device__ __forceinline__ void put_wide_code(const WideStore &store, u32 index, int code) {
-    u16 *half = (u16 *)(index < 512 ? store.low : store.high);
-    half[index & 511] = (u16)code;
-}
-
-// Row k of this lane's codes, two a word.
-__device__ __forceinline__ uint4 wide_row(const WideStore &store, u32 k, u32 lane) {
-    const uint4 *half = (const uint4 *)(k < 2 ? store.low : store.high);
-    return half[32 * (k & 1) + lane];
-}
 
 __device__ __forceinline__ u8 *wide_plane_byte(const WideStore &store, u32 column) {
     u32 slot = column >> 2;
@@ -267,17 +247,22 @@ __device__ __forceinline__ void wide_columns(const WideStore &store, const u32 *
     }
 }
 
-// Residuals of the codes in `store` folded, both ways counted; r[k] gets the chosen ones.
-template <int REACH>
-__device__ __forceinline__ bool fold_wide_residuals(const Geometry &g, u32 tile, const TileStart &s, u32 lane,
-                                                    const WideStore &store, u32 (&r)[4][4], u32 &first) {
-    constexpr bool CHAINED = !reach_is_last(REACH);
-    u32 q[4][4], d[4][4];
+// Codes of rows, two columns a word, from their bytes: byte k of low[m] and high[m] is of row k, column m.
+__device__ __forceinline__ void halves_of_bytes(const u32 (&low)[8], const u32 (&high)[8], u32 (&q)[4][4]) {
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-        unpack(wide_row(store, k, lane), q[k]);
-    first = q[0][0] & 0xffff;
-    u32 previous = q[0][0] << 16;
+    for (int j = 0; j < 4; j++) {
+        u32 a = permute<0x5140>(low[2 * j], high[2 * j]), b = permute<0x5140>(low[2 * j + 1], high[2 * j + 1]);
+        u32 c = permute<0x7362>(low[2 * j], high[2 * j]), d = permute<0x7362>(low[2 * j + 1], high[2 * j + 1]);
+        q[0][j] = permute<0x5410>(a, b), q[1][j] = permute<0x7632>(a, b);
+        q[2][j] = permute<0x5410>(c, d), q[3][j] = permute<0x7632>(c, d);
+    }
+}
+
+// Residuals of codes q folded, both ways counted; q[k] gets the chosen ones.
+template <int REACH>
+__device__ __forceinline__ bool fold_wide_residuals(u32 lane, const u32 (&real)[8], u32 (&q)[4][4]) {
+    constexpr bool CHAINED = !reach_is_last(REACH);
+    u32 d[4][4], previous = q[0][0] << 16;
     if (CHAINED) {
         previous = __shfl_up_sync(ALL_LANES, q[0][3], 1);
         previous = lane == 0 ? q[0][0] << 16 : previous;
@@ -289,32 +274,23 @@ __device__ __forceinline__ bool fold_wide_residuals(const Geometry &g, u32 tile,
         for (int k = 1; k < 4; k++)
             d[k][j] = subtract_halves(q[k][j], q[k - 1][j]);
     }
-    if (tile >= g.inner)
-#pragma unroll 1
-        for (int m = 0; m < 8; m++) {
-            u32 real = real_bytes<REACH>(g, s, lane, m);
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    if (j == m / 2 && !(real >> 8 * k & 1))
-                        d[k][j] &= m & 1 ? 0xffffu : 0xffff0000u;
-        }
     int gain = 0;
 #pragma unroll
-    for (int k = 0; k < 4; k++)
+    for (int j = 0; j < 4; j++) {
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+        for (int k = 0; k < 4; k++) { // the residual of padding is 0
+            const u32 bytes = permute<0x4400>(real[2 * j] >> 8 * k, real[2 * j + 1] >> 8 * k);
             q[k][j] = fold_halves(q[k][j]);
-            d[k][j] = fold_halves(d[k][j]);
+            d[k][j] = fold_halves(d[k][j] & bytes);
             gain += __popc(q[k][j]) - __popc(d[k][j]);
         }
+    }
     bool predict = __reduce_add_sync(ALL_LANES, gain) > PREDICTION_COST;
 #pragma unroll
     for (int k = 0; k < 4; k++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            r[k][j] = predict ? d[k][j] : q[k][j];
+            q[k][j] = predict ? d[k][j] : q[k][j];
     return predict;
 }
 
@@ -326,14 +302,14 @@ template <int BYTE> __device__ __forceinline__ u32 bytes_of_halves(const u32 (&r
     return permute<0x5410>(a, b);
 }
 
-// Plans a tile whose 16-bit codes lie in `store` (0 for padding); leaves its planes there.
+// Plans a tile of 16-bit codes, given as bytes (0 for padding); leaves its planes in `store`.
 template <int REACH>
-__device__ __forceinline__ void plan_wide(const Geometry &g, u32 tile, const TileStart &s, u32 lane, u32 class_index,
+__device__ __forceinline__ void plan_wide(u32 lane, u32 (&low)[8], u32 (&high)[8], const u32 (&real)[8],
                                           const WideStore &store, u32 *columns, TilePlan &plan) {
-    u32 r[4][4], low[8], high[8], first;
-    __syncwarp();
-    bool predicted = fold_wide_residuals<REACH>(g, tile, s, lane, store, r, first);
-    __syncwarp();
+    u32 r[4][4];
+    const u32 first = (low[0] & 0xff) | (high[0] & 0xff) << 8;
+    halves_of_bytes(low, high, r);
+    bool predicted = fold_wide_residuals<REACH>(lane, real, r);
     u32 any = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++)
@@ -342,7 +318,7 @@ __device__ __forceinline__ void plan_wide(const Geometry &g, u32 tile, const Til
             any |= r[k][j];
     any = __reduce_or_sync(ALL_LANES, any);
     any = (any | any >> 16) & 0xffff;
-    const u32 n = bit_width(any & 0x7fff), sign = any >> 15, count = n + sign;
+    const u32 n = max(bit_width(any & 0x7fff), (u32)WIDE_FROM), sign = any >> 15, count = n + sign;
 #pragma unroll
     for (int m = 0; m < 8; m++) {
         low[m] = bytes_of_halves<0>(r, m);
@@ -350,6 +326,7 @@ __device__ __forceinline__ void plan_wide(const Geometry &g, u32 tile, const Til
     }
     transpose_bits(low);
     transpose_bits(high);
+    __syncwarp(); // whatever the store held has been read
 #pragma unroll
     for (u32 b = 0; b < 16; b++)
         if (b < 15 ? b < n : sign) {
@@ -360,7 +337,7 @@ __device__ __forceinline__ void plan_wide(const Geometry &g, u32 tile, const Til
     WideColumns c;
     wide_columns(store, columns, lane, count, c);
     plan.wide = true;
-    plan.head = n | sign * HEAD_SIGN | class_index << HEAD_CLASS_SHIFT | (predicted ? HEAD_PREDICTED : 0);
+    plan.head = n | sign * HEAD_SIGN | (predicted ? HEAD_PREDICTED : 0);
     u32 firsts = 0;
     if (predicted && reach_is_last(REACH)) {
         plan.firsts = plan_firsts(fold_halves(first) & 0xffff, 0x8000, lane, plan.first);

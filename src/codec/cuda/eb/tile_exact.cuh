@@ -18,26 +18,6 @@ __device__ __forceinline__ u32 exact_entry(u32 marked, u32 count, u32 value_byte
     return sparse < raw ? sparse | KIND_SPARSE << ENTRY_KIND_SHIFT : raw | KIND_RAW << ENTRY_KIND_SHIFT;
 }
 
-// Puts row k of the thread's values in order of the format into row[256]; marks padding in `holes` (8 words of bits).
-template <int REACH>
-__device__ __forceinline__ void stage_row(const u32 (&p)[8][4], u32 real, u32 lane, u32 k, u32 *row, u32 *holes) {
-    if (lane < 8)
-        holes[lane] = 0;
-    __syncwarp();
-#pragma unroll
-    for (int a = 0; a < 8; a++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            u32 i = tile_index<REACH>(lane, a, e);
-            if (i >> 8 == k) {
-                row[i & 255] = p[a][e];
-                if (!(real >> (4 * a + e) & 1))
-                    atomicOr(&holes[i >> 5 & 7], 1u << (i & 31));
-            }
-        }
-    __syncwarp();
-}
-
 __device__ __forceinline__ void put_bytes(u8 *to, u32 v, u32 bytes) {
     for (u32 b = 0; b < bytes; b++)
         to[b] = (u8)(v >> 8 * b);
@@ -48,29 +28,6 @@ __device__ __forceinline__ u32 get_bytes(const u8 *from, u32 bytes) {
     for (u32 b = 0; b < bytes; b++)
         v |= (u32)from[b] << 8 * b;
     return v;
-}
-
-// Writes the tile at `to`. row: 256 words, holes: 8 words of the warp's own shared memory.
-template <int REACH>
-__device__ __forceinline__ void write_exact(const u32 (&p)[8][4], u32 real, u32 lane, u32 kind, u32 value_bytes,
-                                            u32 *row, u32 *holes, u8 *to) {
-    u8 *values = to + (kind == KIND_SPARSE ? BITMAP_BYTES : 0);
-    u32 before = (1u << lane) - 1;
-#pragma unroll 1
-    for (u32 k = 0; k < 4; k++) {
-        stage_row<REACH>(p, real, lane, k, row, holes);
-#pragma unroll 1
-        for (u32 j = 0; j < 8; j++) {
-            u32 v = row[32 * j + lane];
-            u32 marked = __ballot_sync(ALL_LANES, v != 0), kept = kind == KIND_SPARSE ? marked : ~holes[j];
-            if (kind == KIND_SPARSE && lane < 4)
-                to[32 * k + 4 * j + lane] = (u8)(marked >> 8 * lane);
-            if (kept >> lane & 1)
-                put_bytes(values + value_bytes * __popc(kept & before), v, value_bytes);
-            values += value_bytes * __popc(kept);
-        }
-        __syncwarp();
-    }
 }
 
 // ---- reading ----
@@ -101,37 +58,6 @@ __device__ __forceinline__ u32 exact_bytes(const Geometry &g, const TileStart &s
     for (u32 i = 0; i < 32; i++)
         count += __popc(real_ballot<REACH>(g, s, inner, lane, i >> 3, i & 7));
     return count * value_bytes;
-}
-
-// Row k of an exact tile into row[256]; `values` moves on behind its values.
-template <int REACH>
-__device__ __forceinline__ void read_exact_row(const Geometry &g, const TileStart &s, bool inner, u32 lane, u32 k,
-                                               u32 kind, u32 value_bytes, const u8 *tile, const u8 *&values, u32 *row) {
-    u32 before = (1u << lane) - 1;
-#pragma unroll 1
-    for (u32 j = 0; j < 8; j++) {
-        u32 kept =
-            kind == KIND_SPARSE ? get_bytes(tile + 32 * k + 4 * j, 4) : real_ballot<REACH>(g, s, inner, lane, k, j);
-        u32 v = 0;
-        if (kept >> lane & 1)
-            v = get_bytes(values + value_bytes * __popc(kept & before), value_bytes);
-        row[32 * j + lane] = v;
-        values += value_bytes * __popc(kept);
-    }
-    __syncwarp();
-}
-
-// Takes row k of the thread's values out of row[256].
-template <int REACH> __device__ __forceinline__ void unstage_row(const u32 *row, u32 lane, u32 k, u32 (&p)[8][4]) {
-#pragma unroll
-    for (int a = 0; a < 8; a++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            u32 i = tile_index<REACH>(lane, a, e);
-            if (i >> 8 == k)
-                p[a][e] = row[i & 255];
-        }
-    __syncwarp();
 }
 
 #endif

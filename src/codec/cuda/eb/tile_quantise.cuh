@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values to codes and back: docs/format.md, section 3. Rounding to nearest has the fast way; the other modes share a
-// general one.
+// Values to codes and back: docs/format.md, section 3. In every mode a value becomes a code by one fma against a magic
+// constant, with the rounding that the mode asks for.
 #ifndef COMET_CODEC_CUDA_TILE_QUANTISE_CUH
 #define COMET_CODEC_CUDA_TILE_QUANTISE_CUH
 
@@ -12,18 +12,24 @@ extern "C" {
 }
 #include "codec/eb/quantiser_steps.h"
 
+// How a kernel turns values into codes and codes into values.
+enum Mode { MODE_NEAREST, MODE_KEEP, MODE_GRID, MODE_ANY }; // any: as the stream's flags say, value by value
+
 constexpr float MAGIC = 12582912.0f; // 1.5 * 2^23: adding it to |v| < 2^22 rounds v to an integer, left in the low bits
 
 // ---- values to codes ----
 
+__device__ __forceinline__ int code_of_bits(float sum) {
+    return __float_as_int(sum) - __float_as_int(MAGIC);
+}
+
 __device__ __forceinline__ int code_nearest(float x, float inverse) {
-    return __float_as_int(__fmaf_rn(x, inverse, MAGIC)) - __float_as_int(MAGIC);
+    return code_of_bits(__fmaf_rn(x, inverse, MAGIC));
 }
 
 __device__ __forceinline__ int code_keep_rise(float x, float inverse) {
-    u32 bits = __float_as_uint(x);
-    int code = __float2int_rz(__fmul_rn(fabsf(x), inverse)) + ((bits << 1) != 0);
-    return bits >> 31 ? -code : code;
+    int code = code_of_bits(__fmaf_ru(fabsf(x), inverse, MAGIC));
+    return __float_as_int(x) < 0 ? -code : code;
 }
 
 __device__ __forceinline__ int code_keep_tread(float x, float inverse) {
@@ -37,22 +43,32 @@ __device__ __forceinline__ int code_stochastic(float x, float inverse, float noi
 }
 
 __device__ __forceinline__ int code_grid(float y, float inverse, const grid_channel &g) {
-    int code = __float2int_rd(__fmul_rn(__fsub_rn(y, g.remainder), inverse));
-    return y > g.edge ? max(code, g.code) : min(code, g.code - 1);
+    return g.code + code_of_bits(__fmaf_rd(__fsub_rn(y, g.edge), inverse, MAGIC));
 }
 
-// Four values of rows 0 to 3, rounded to nearest, as biased bytes. The constants are such that the sum has all four
+// The code of a value, plus what `magic` has beyond MAGIC, in the low bits of a float. Keep-mask: of one that is not
+// negative.
+template <int MODE> __device__ __forceinline__ u32 code_bits(float x, float inverse, float magic) {
+    return __float_as_uint(MODE == MODE_KEEP ? __fmaf_ru(x, inverse, magic) : __fmaf_rn(x, inverse, magic));
+}
+
+// Keep-mask, any value.
+__device__ __forceinline__ u32 code_bits_signed(float x, float inverse, float magic) {
+    float code = __fsub_rn(__fmaf_ru(fabsf(x), inverse, MAGIC), MAGIC);
+    return __float_as_uint(__fadd_rn(copysignf(code, x), magic));
+}
+
+// Four values of rows 0 to 3 as biased bytes; bits(x, magic) as above. The constants are such that the sum has all four
 // biases and no carry from the magic ones; all are even, so that ties go as without them.
-__device__ __forceinline__ u32 pack_nearest(float x0, float x1, float x2, float x3, float inverse) {
-    u32 a = __float_as_uint(__fmaf_rn(x0, inverse, MAGIC + 0x80));
-    u32 b = __float_as_uint(__fmaf_rn(x1, inverse, MAGIC + 0x80));
-    u32 c = __float_as_uint(__fmaf_rn(x2, inverse, MAGIC + 0x140));
-    u32 d = __float_as_uint(__fmaf_rn(x3, inverse, MAGIC + 0xf4));
-    return a + (b << 8) + (c << 16) + (d << 24);
+template <class Bits>
+__device__ __forceinline__ u32 pack_values(float x0, float x1, float x2, float x3, Bits bits) {
+    return bits(x0, MAGIC + 0x80) + (bits(x1, MAGIC + 0x80) << 8) + (bits(x2, MAGIC + 0x140) << 16) +
+           (bits(x3, MAGIC + 0xf4) << 24);
 }
 
-__device__ __forceinline__ u32 pack_codes(int q0, int q1, int q2, int q3) {
-    return permute<0x5410>(permute<0x0040>((u32)q0, (u32)q1), permute<0x0040>((u32)q2, (u32)q3)) ^ SIGN_BITS;
+// The lowest bytes of four words.
+__device__ __forceinline__ u32 pack_bytes(u32 q0, u32 q1, u32 q2, u32 q3) {
+    return permute<0x5410>(permute<0x0040>(q0, q1), permute<0x0040>(q2, q3));
 }
 
 // ---- noise ----
@@ -77,9 +93,10 @@ __device__ __forceinline__ float noise_of(u32 r, bool wide) {
 
 // ---- codes to values ----
 
-__device__ __forceinline__ float value_of_code(int q, const quantiser_class &c, float remainder) {
+// Of any class; base: of the channel's grid.
+__device__ __forceinline__ float value_of_code(int q, const quantiser_class &c, float base) {
     if (c.mode == QUANTISE_GRID)
-        return __fmaf_rn(__int2float_rn(2 * q + 1), __fmul_rn(0.5f, c.step), remainder);
+        return __fmaf_rn(__fadd_rn(__int2float_rn(q), QUANTISER_GRID_BIAS), c.step, base);
     if (c.mode == QUANTISE_KEEP_RISE)
         return __fmul_rn(__int2float_rn(2 * q - (q > 0) + (q < 0)), __fmul_rn(0.5f, c.step));
     return __fmul_rn(__int2float_rn(q), c.step);

@@ -169,25 +169,28 @@ struct Range {
     u32 least;
 };
 
-__device__ __forceinline__ Range range_of(const float (&v)[8][4]) {
-    Range r = {__float_as_int(v[0][0]), __float_as_uint(v[0][0])};
-    for_pairs(v, [&](float x, float y) {
-        r.most = max3(r.most, __float_as_int(x), __float_as_int(y));
-        r.least = max3(r.least, __float_as_uint(x), __float_as_uint(y));
-    });
+// Of a thread's values as they lie in memory.
+__device__ __forceinline__ Range range_of_words(const u32 (&w)[8][4]) {
+    Range r = {(int)w[0][0], w[0][0]};
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int e = 0; e < 4; e += 2) {
+            r.most = max3(r.most, (int)w[a][e], (int)w[a][e + 1]);
+            r.least = max3(r.least, w[a][e], w[a][e + 1]);
+        }
     r.most = __reduce_max_sync(ALL_LANES, r.most);
     r.least = __reduce_max_sync(ALL_LANES, r.least);
     return r;
 }
 
 // The same of values of 16 bits, two at a time.
-template <int DTYPE> __device__ __forceinline__ Range range_of_halves(const u32 (&p)[8][4]) {
-    u32 most = p[0][0] | p[0][1] << 16, least = most;
+template <int DTYPE> __device__ __forceinline__ Range range_of_halves(const u32 (&w)[8][2]) {
+    u32 most = w[0][0], least = most;
 #pragma unroll
     for (int a = 0; a < 8; a++) {
-        const u32 x = p[a][0] | p[a][1] << 16, y = p[a][2] | p[a][3] << 16;
-        most = max3_halves_signed(most, x, y);
-        least = max3_halves(least, x, y);
+        most = max3_halves_signed(most, w[a][0], w[a][1]);
+        least = max3_halves(least, w[a][0], w[a][1]);
     }
     const int both_most = max((int)(int16_t)most, (int)most >> 16);
     const u32 both_least = max(least & 0xffff, least >> 16);
@@ -195,6 +198,13 @@ template <int DTYPE> __device__ __forceinline__ Range range_of_halves(const u32 
     r.most = __float_as_int(float_of_pattern<DTYPE>((u32)__reduce_max_sync(ALL_LANES, both_most) & 0xffff));
     r.least = __float_as_uint(float_of_pattern<DTYPE>(__reduce_max_sync(ALL_LANES, both_least)));
     return r;
+}
+
+template <int DTYPE> __device__ __forceinline__ Range range_of_packed(const u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+    if constexpr (DTYPE == COMET_F32)
+        return range_of_words(w);
+    else
+        return range_of_halves<DTYPE>(w);
 }
 
 __device__ __forceinline__ u32 magnitude_of(const Range &r) {
@@ -237,40 +247,6 @@ __device__ __forceinline__ void survey_plain(const float (&v)[8][4], const Range
 
 template <int REACH> __device__ __forceinline__ TileSums<REACH, float> plain_sums(const float (&v)[8][4], u32 lane) {
     return tile_sums<REACH, float>(lane, [&](int i, int e) { return v[i][e]; });
-}
-
-// Any tile: padding left out, values that are not finite counted apart, sums in fp64 where they need it.
-template <int REACH>
-__device__ __forceinline__ void survey_careful(const float (&v)[8][4], u32 real, u32 lane, Survey &s) {
-    int least = 0x7fffffff, most = -0x7fffffff;
-    u32 magnitude = 0, nonzero = 0, positive = 0, nonfinite = 0;
-#pragma unroll
-    for (int a = 0; a < 8; a++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            u32 bits = __float_as_uint(v[a][e]) & 0x7fffffffu;
-            bool is_real = real >> (4 * a + e) & 1, finite = bits <= LARGEST_FINITE && is_real;
-            magnitude = max(magnitude, is_real ? bits : 0u);
-            nonfinite += bits > LARGEST_FINITE && is_real;
-            nonzero += finite && bits != 0;
-            positive += finite && v[a][e] > 0.0f;
-            least = finite ? min(least, ordered(v[a][e])) : least;
-            most = finite ? max(most, ordered(v[a][e])) : most;
-        }
-    s.magnitude = __reduce_max_sync(ALL_LANES, magnitude);
-    s.least = __reduce_min_sync(ALL_LANES, least);
-    s.most = __reduce_max_sync(ALL_LANES, most);
-    s.nonzero = __reduce_add_sync(ALL_LANES, nonzero);
-    s.positive = __reduce_add_sync(ALL_LANES, positive);
-    s.nonfinite = __reduce_add_sync(ALL_LANES, nonfinite);
-    if (sums_fit_f32(s.magnitude)) {
-        s.sum = (double)plain_sums<REACH>(v, lane).rest();
-        return;
-    }
-    s.sum = tile_sums<REACH, double>(lane, [&](int i, int e) {
-                bool finite = (__float_as_uint(v[i][e]) & 0x7fffffffu) <= LARGEST_FINITE;
-                return finite ? (double)v[i][e] : 0.0;
-            }).rest();
 }
 
 #endif

@@ -72,6 +72,49 @@ __device__ __forceinline__ void load_inner(const void *tensor, const Geometry &g
     });
 }
 
+// The same as they lie in memory: two values of 16 bits a word.
+template <int DTYPE> constexpr int PIECE_WORDS = DTYPE == COMET_F32 ? 4 : 2;
+
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void load_piece(const void *tensor, u64 index, int e, u32 (&w)[PIECE_WORDS<DTYPE>]) {
+    typedef typename Pattern<DTYPE>::Word Word;
+    constexpr int WIDTH = reach_width(REACH);
+    constexpr bool IS_HALF = DTYPE != COMET_F32;
+    const Word *x = (const Word *)tensor + index;
+    if constexpr (WIDTH == 4 && IS_HALF) {
+        uint2 q = __ldcs((const uint2 *)x);
+        w[0] = q.x, w[1] = q.y;
+    } else if constexpr (WIDTH == 2 && IS_HALF) {
+        w[e / 2] = __ldg((const u32 *)x);
+    } else if constexpr (IS_HALF) {
+        u32 q = __ldg(x);
+        w[e / 2] = e % 2 ? w[e / 2] | q << 16 : q;
+    } else if constexpr (WIDTH == 4) {
+        read4<DTYPE>(x, w);
+    } else if constexpr (WIDTH == 2) {
+        read2<DTYPE>(x, w + e);
+    } else {
+        w[e] = read1<DTYPE>(x);
+    }
+}
+
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void load_packed(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
+                                            u32 lane, u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+    for_pieces<REACH>(g, tile, s, lane,
+                      [&](int a, int e, u64 index, u64) { load_piece<REACH, DTYPE>(tensor, index, e, w[a]); });
+}
+
+template <int DTYPE>
+__device__ __forceinline__ float packed_value(const u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e) {
+    if constexpr (DTYPE == COMET_F32)
+        return __uint_as_float(w[a][e]);
+    else if constexpr (DTYPE == COMET_BF16)
+        return __uint_as_float(e % 2 ? w[a][e / 2] & 0xffff0000u : w[a][e / 2] << 16);
+    else
+        return e % 2 ? float_of_upper_f16(w[a][e / 2]) : float_of_f16(w[a][e / 2]);
+}
+
 // Of any tile; 0 for padding, which `real` (bit 4 a + e) leaves out.
 template <int REACH, int DTYPE>
 __device__ __forceinline__ void load_patterns(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
@@ -116,6 +159,44 @@ template <int DTYPE> __device__ __forceinline__ void write2(void *to, const u32 
         *(uint2 *)to = make_uint2(p[0], p[1]);
     else
         *(u32 *)to = p[0] | p[1] << 16;
+}
+
+template <int DTYPE>
+__device__ __forceinline__ void put_packed(u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e, float v) {
+    const u32 p = pattern_of_float<DTYPE>(v);
+    if (DTYPE == COMET_F32)
+        w[a][e % PIECE_WORDS<DTYPE>] = p;
+    else
+        w[a][e / 2] = e % 2 ? permute<0x5410>(w[a][e / 2], p) : p;
+}
+
+// Writes a piece, whose first value is number e of four at an index of the tensor, packed as load_packed leaves it.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void store_piece(void *tensor, u64 index, int e, const u32 (&w)[PIECE_WORDS<DTYPE>]) {
+    typedef typename Pattern<DTYPE>::Word Word;
+    constexpr int WIDTH = reach_width(REACH);
+    constexpr bool IS_HALF = DTYPE != COMET_F32;
+    Word *y = (Word *)tensor + index;
+    if constexpr (WIDTH == 4 && IS_HALF)
+        __stcs((uint2 *)y, make_uint2(w[0], w[1]));
+    else if constexpr (WIDTH == 2 && IS_HALF)
+        *(u32 *)y = w[e / 2];
+    else if constexpr (IS_HALF)
+        *y = (Word)(w[e / 2] >> 16 * (e % 2));
+    else if constexpr (WIDTH == 4)
+        write4<DTYPE>(y, w);
+    else if constexpr (WIDTH == 2)
+        write2<DTYPE>(y, w + e);
+    else
+        *y = (Word)w[e];
+}
+
+// The values of a tile without padding.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void store_packed(void *tensor, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
+                                             const u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+    for_pieces<REACH>(g, tile, s, lane,
+                      [&](int a, int e, u64 index, u64) { store_piece<REACH, DTYPE>(tensor, index, e, w[a]); });
 }
 
 // Writes this thread's values but for padding.

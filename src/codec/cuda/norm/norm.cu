@@ -99,6 +99,7 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     a.payload_start = eb_payload_start(a.groups);
     a.flags = job->fields.flags;
     a.dtype = COMET_F32;
+    a.with_stats = job->params->stats_kind != COMET_STATS_NONE;
     a.header = job->header;
     set_bound(&a, job->params);
     return a;
@@ -106,9 +107,11 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
 
 // Statistics of u for a relative bound, in a pass of its own.
 static cudaError_t survey(comet_dtype dtype, Reach reach, CompressArgs *a, cudaStream_t queue) {
-    cudaError_t error = dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, *a, queue)
-                        : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, *a, queue)
-                                             : comet_eb_launch_survey_bf16(reach, *a, queue);
+    CompressArgs s = *a;
+    s.with_stats = 1;
+    cudaError_t error = dtype == COMET_F32   ? comet_eb_launch_survey_f32(reach, s, queue)
+                        : dtype == COMET_F16 ? comet_eb_launch_survey_f16(reach, s, queue)
+                                             : comet_eb_launch_survey_bf16(reach, s, queue);
     a->bound.stats = &a->workspace->own;
     return error;
 }

@@ -4,6 +4,7 @@
 #define COMET_CODEC_CUDA_NORM_ARGS_CUH
 
 #include "codec/cuda/eb/eb_args.cuh"
+#include "codec/cuda/eb/grid_table.cuh"
 
 enum NormFrom { NORM_FROM_STREAM, NORM_FROM_X };
 enum NormPass { NORM_SUMS, NORM_DX };
@@ -64,28 +65,7 @@ struct NormBackwardArgs {
     NormSums sums;
 };
 
-// ---- one channel ----
-
-// An upper value is one above `edge`; a channel is on above it, or below if gamma is negative.
-struct NormChannel {
-    float scale, shift, threshold, gamma, beta;
-
-    __device__ __forceinline__ bool has_threshold() const {
-        return threshold == threshold;
-    }
-    __device__ __forceinline__ bool is_negative() const {
-        return gamma < 0.0f && has_threshold();
-    }
-    __device__ __forceinline__ float edge() const {
-        return !has_threshold() ? -INFINITY : is_negative() ? quantiser_number_before(threshold) : threshold;
-    }
-};
-
-__device__ __forceinline__ NormChannel norm_channel(const NormTables &t, u32 channel) {
-    NormChannel n = {__ldg(t.scale + channel), __ldg(t.shift + channel), __ldg(t.threshold + channel),
-                     __ldg(t.gamma + channel), __ldg(t.beta + channel)};
-    return n;
-}
+// ---- one value ----
 
 // Any u, NaN and infinities included.
 __device__ __forceinline__ bool norm_is_off(float u, float threshold, float gamma) {
@@ -103,78 +83,9 @@ __device__ __forceinline__ float norm_clamp(float y, float floor) {
 #endif
 }
 
-__device__ __forceinline__ float norm_y(float u, const NormChannel &n, float floor) {
-    float y = norm_clamp(__fmaf_rn(n.gamma, u, n.beta), floor);
-    return norm_is_off(u, n.threshold, n.gamma) ? 0.0f : y;
-}
-
-// ---- the channels of a tile ----
-
-// Channels whose numbers a thread has at hand: four side by side, or one; where maps come last, that of the piece it is
-// at.
-template <int REACH> constexpr int NORM_SETS = REACH == REACH_LAST4 ? 4 : 1;
-
-// Units of a thread's values where maps come last: columns of the four rows of a band, as wide as a piece. If maps have
-// whole bands a unit lies in one map, else in up to two, the second of which has the last rows.
-template <int REACH>
-constexpr int NORM_UNITS = reach_is_last(REACH)  ? 1
-                           : REACH == REACH_FLAT ? 8
-                                                 : 8 / reach_width(REACH);
-
-template <int REACH> __device__ __forceinline__ constexpr int norm_unit(int a, int e) {
-    return REACH == REACH_FLAT ? a : a / 4 * (4 / reach_width(REACH)) + e / reach_width(REACH);
-}
-
-// For tiles without padding.
-template <int REACH> struct NormSets {
-    bool few;      // else look up every value's channel
-    bool is_whole; // units lie in one map
-    u32 channel[NORM_SETS<REACH>];
-    TileChannels<REACH> tile;
-
-    __device__ __forceinline__ NormSets(const ChannelMap &map, const Geometry &g, const TileStart &s, u32 lane)
-        : tile(map, g, s, lane) {
-        few = is_whole = true;
-        channel[0] = 0;
-        if (reach_is_last(REACH)) {
-#pragma unroll
-            for (int i = 0; i < NORM_SETS<REACH>; i++)
-                channel[i] = tile.first + i;
-            return;
-        }
-        if (map.channels == 1)
-            return;
-        // a piece lies in one map, and a band in at most two
-        few = map.is_near && (REACH == REACH_FLAT ? map.by_inner.divisor % 4 == 0 : map.by_inner.divisor >= 4 * g.row);
-        is_whole = map.has_bands;
-    }
-
-    // Before a piece, in the order of for_pieces; true: there is another channel now.
-    __device__ __forceinline__ bool turn(int a, u64 index) {
-        if (reach_is_last(REACH) || !(REACH == REACH_FLAT || a % 4 == 0 || !is_whole))
-            return false;
-        channel[0] = tile.of(0, index);
-        return true;
-    }
-
-    // Which of the channels a piece's value e has.
-    __device__ __forceinline__ int of(int e) const {
-        return REACH == REACH_LAST4 ? e : 0;
-    }
-};
-
-// Loads of a thread's channels; `table` as far as its sets go.
-template <int REACH>
-__device__ __forceinline__ void norm_load(const float *table, const NormSets<REACH> &sets,
-                                          float (&v)[NORM_SETS<REACH>]) {
-    if constexpr (REACH == REACH_LAST4) {
-        float4 q = __ldg((const float4 *)(table + sets.channel[0]));
-        v[0] = q.x, v[1] = q.y, v[2] = q.z, v[3] = q.w;
-    } else {
-#pragma unroll
-        for (int i = 0; i < NORM_SETS<REACH>; i++)
-            v[i] = __ldg(table + sets.channel[i]);
-    }
+// The threshold is rounded such that a channel is off exactly where this fma is not above 0.
+__device__ __forceinline__ float norm_y(float u, float gamma, float beta, float floor) {
+    return norm_clamp(__fmaf_rn(gamma, u, beta), floor);
 }
 
 #endif

@@ -6,17 +6,174 @@
 
 #include "codec/cuda/norm/norm_sums.cuh"
 
-template <int N> __device__ __forceinline__ void norm_copy(float2 (&to)[N], const float2 (&from)[N]) {
+// ---- common tiles ----
+
+// A warp on its way over tiles.
+template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
+    const NormBackwardArgs &args;
+    NormBackwardShared &shared;
+    u32 lane;
+    float *table;
+    float2 sums[NORM_SETS<REACH>]; // where channels come last: of all its tiles
+
+    __device__ __forceinline__ NormWalk(const NormBackwardArgs &a, NormBackwardShared &s) : args(a), shared(s) {
+        lane = threadIdx.x & 31;
+        table = shared.tables[threadIdx.x >> 5];
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        to[i] = from[i];
+        for (int i = 0; i < NORM_SETS<REACH>; i++)
+            sums[i] = make_float2(0.0f, 0.0f);
+    }
+
+    // False: the tile has padding, another form or many maps, or is not valid. It waits for a loop of its own, so that
+    // what it needs costs the others no registers.
+    __device__ __forceinline__ bool common(u32 tile, const TileSource &from) {
+        const Geometry &g = args.codec.geometry;
+        const ChannelMap &map = args.codec.channel_map;
+        const TileStart s = tile_start<REACH>(g, tile);
+        NormSource<REACH, DTYPE, FROM> source;
+        Form form = FORM_GRID;
+        TileMaps maps;
+        if (tile >= g.inner)
+            return false;
+        if constexpr (!reach_is_last(REACH))
+            if ((PASS == NORM_SUMS && !norm_has_units<REACH>(g, map)) ||
+                !norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], s, lane, table, maps))
+                return false;
+        if constexpr (FROM == NORM_FROM_STREAM) // other warps' loads are on their way meanwhile
+            if (!norm_decode<REACH>(shared.codec.q, from, lane, source.words, form))
+                return false;
+        u32 dy[8][PIECE_WORDS<DTYPE>];
+        if constexpr (FROM == NORM_FROM_X)
+            load_packed<REACH, DTYPE>(args.x, g, tile, s, lane, source.x);
+        load_packed<REACH, DTYPE>(args.dy, g, tile, s, lane, dy);
+        if (FROM == NORM_FROM_X || form == FORM_GRID)
+            pass<FORM_GRID>(tile, s, maps, source, dy);
+        else
+            pass<FORM_FAR>(tile, s, maps, source, dy);
+        return true;
+    }
+
+    template <int FORM>
+    __device__ __forceinline__ void pass(u32 tile, const TileStart &s, const TileMaps &maps,
+                                         const NormSource<REACH, DTYPE, FROM> &source,
+                                         u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
+        if constexpr (PASS == NORM_DX)
+            write<FORM>(tile, s, maps, source, dy);
+        else if constexpr (reach_is_last(REACH))
+            add<FORM>(tile, s, maps, source, dy);
+        else
+            add_maps<FORM>(tile, s, maps, source, dy);
+    }
+
+    // w and dz of a value.
+    template <int FORM>
+    __device__ __forceinline__ float2 value(const NormSource<REACH, DTYPE, FROM> &source,
+                                            const u32 (&dy)[8][PIECE_WORDS<DTYPE>], int a, int e,
+                                            const float4 &n) const {
+        const float w = __fmaf_rn(source.template at<FORM>(a, e), n.x, n.y);
+        return make_float2(w, w <= n.z ? 0.0f : packed_value<DTYPE>(dy, a, e));
+    }
+
+    template <int FORM>
+    __device__ __forceinline__ void add(u32 tile, const TileStart &s, const TileMaps &maps,
+                                        const NormSource<REACH, DTYPE, FROM> &source,
+                                        const u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
+        for_numbers<REACH, 1>(
+            args.codec.geometry, args.codec.channel_map, maps, table, tile, s, lane,
+            [&](int a, int e, const float4 &n, const float4 &, u64) {
+                const float2 v = value<FORM>(source, dy, a, e, n);
+                norm_count(sums[e % NORM_SETS<REACH>], v.y, v.x);
+            },
+            [](int, int, u64) {});
+    }
+
+    template <int FORM>
+    __device__ __forceinline__ void add_maps(u32 tile, const TileStart &s, const TileMaps &maps,
+                                             const NormSource<REACH, DTYPE, FROM> &source,
+                                             const u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
+        const ChannelMap &channels = args.codec.channel_map;
+        NormUnits<REACH> units;
+        float sign = 1.0f;
+        u32 map = 0;
+        for_numbers<REACH, 1>(
+            args.codec.geometry, channels, maps, table, tile, s, lane,
+            [&](int a, int e, const float4 &n, const float4 &, u64) {
+                const float2 v = value<FORM>(source, dy, a, e, n);
+                norm_count(units.piece, v.y, v.x);
+                sign = n.w;
+            },
+            [&](int a, int e, u64 index) {
+                if (!maps.is_one && (REACH == REACH_FLAT || a % 4 == 0 || !channels.has_bands))
+                    map = channels.by_inner(maps.skip + (u32)(index - maps.first));
+                units.take(norm_unit<REACH>(a, e), a % 4, map, sign);
+            });
+        norm_put_maps<REACH>(args, maps, tile, lane, units);
+    }
+
+    template <int FORM>
+    __device__ __forceinline__ void write(u32 tile, const TileStart &s, const TileMaps &maps,
+                                          const NormSource<REACH, DTYPE, FROM> &source,
+                                          u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
+        u32 p[8][PIECE_WORDS<DTYPE>];
+        for_numbers<REACH, 2>(
+            args.codec.geometry, args.codec.channel_map, maps, table, tile, s, lane,
+            [&](int a, int e, const float4 &n, const float4 &k, u64) { // k: of dz, of w, constant
+                const float2 v = value<FORM>(source, dy, a, e, n);
+                put_packed<DTYPE>(p, a, e, __fmaf_rn(k.x, v.y, __fmaf_rn(k.y, v.x, k.z)));
+            },
+            [&](int a, int e, u64 index) { store_piece<REACH, DTYPE>(args.dx, index, e, p[a]); });
+    }
+};
+
+// ---- rare tiles ----
+
+template <int DTYPE> struct NormRareWrite {
+    const NormBackwardArgs &args;
+
+    __device__ __forceinline__ void next() const {}
+    __device__ __forceinline__ void end() const {}
+    __device__ __forceinline__ void value(const RarePlace &place, u32 channel, float w, float dz) const {
+        const float4 c = __ldg(args.sums.coefficients + channel);
+        const float dx = __fmaf_rn(c.x, dz, __fmaf_rn(c.y, w, c.z));
+        ((typename Pattern<DTYPE>::Word *)args.dx)[place.index] =
+            (typename Pattern<DTYPE>::Word)pattern_of_float<DTYPE>(dx);
+    }
+};
+
+template <int REACH, int DTYPE, int FROM, int PASS>
+__device__ __forceinline__ bool norm_rare_tile(const NormBackwardArgs &args, const quantiser &q,
+                                               const TileSource &source, u32 tile, u32 lane, float2 &sum) {
+    if constexpr (PASS == NORM_DX) {
+        NormRareWrite<DTYPE> visit = {args};
+        return norm_visit<REACH, DTYPE, FROM>(args, q, source, tile, lane, visit);
+    } else if constexpr (reach_is_last(REACH)) {
+        NormRareLanes visit = {sum};
+        const bool good = norm_visit<REACH, DTYPE, FROM>(args, q, source, tile, lane, visit);
+        sum = visit.sum;
+        return good;
+    } else {
+        const TileStart s = tile_start<REACH>(args.codec.geometry, tile);
+        const TileMaps maps = tile_maps<REACH>(args.codec.geometry, args.codec.channel_map, s);
+        float2 *to = args.sums.partial + (u64)tile * args.sums.slots;
+        for (u32 i = lane; i < maps.count; i += 32)
+            to[i] = make_float2(0.0f, 0.0f);
+        __syncwarp();
+        NormRareMaps visit = {args.codec.channel_map, maps, to, {}, 0};
+        const bool good = norm_visit<REACH, DTYPE, FROM>(args, q, source, tile, lane, visit);
+        __syncwarp();
+        for (u32 i = lane; i < maps.count; i += 32) // of u, not of w
+            if (__ldg(args.tables.gamma + channel_of_map(args.codec.channel_map, maps, i)) < 0.0f)
+                to[i].y = -to[i].y;
+        return good;
+    }
 }
 
-// The tiles of a warp that `left` has a bit for. A function of its own, so that it costs the others no registers.
+// The tiles of a warp that `left` has a bit for; what they add to its lanes' sums. A function of its own, so that it
+// costs the others no registers.
 template <int REACH, int DTYPE, int FROM, int PASS>
-__device__ __noinline__ void norm_rest(const NormBackwardArgs &args, DecompressShared &shared, u64 left,
-                                       float2 (&sums)[NORM_SETS<REACH>]) {
+__device__ __noinline__ float2 norm_rest(const NormBackwardArgs &args, DecompressShared &shared, u64 left) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    float2 sum = make_float2(0.0f, 0.0f);
     StreamView view = {};
     float bound;
     u32 dtype;
@@ -30,26 +187,31 @@ __device__ __noinline__ void norm_rest(const NormBackwardArgs &args, DecompressS
             bytes = find_tile(view.payload, view.payload_bytes, read_row(view.table, tile, lane), tile, lane);
         const TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
         bool good = FROM == NORM_FROM_X || bytes.from;
-        if constexpr (PASS == NORM_DX)
-            good = good && norm_dx_rare<REACH, DTYPE, FROM>(args, shared.q, source, tile, lane);
-        else
-            good = good && norm_sums_rare<REACH, DTYPE, FROM>(args, shared.q, source, tile, lane, sums);
+        good = good && norm_rare_tile<REACH, DTYPE, FROM, PASS>(args, shared.q, source, tile, lane, sum);
         if (!good && lane == 0)
             *args.codec.status = COMET_ERROR_CORRUPT;
         __syncwarp(); // the stage is used again
     }
+    return sum;
 }
+
+// ---- the kernel ----
 
 template <int REACH, int DTYPE, int FROM, int PASS>
 __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
     norm_backward_kernel(const __grid_constant__ NormBackwardArgs args) {
     __shared__ NormBackwardShared shared;
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, first = blockIdx.x * GROUP_TILES + warp;
+    const Geometry &g = args.codec.geometry;
     StreamView view = {};
+    TileMaps none_yet;
     if (FROM == NORM_FROM_STREAM && !open_stream(args.codec, shared.codec, view))
         return;
-    norm_keep_numbers<REACH, FROM, PASS>(args, shared, first, lane);
+    if (reach_is_last(REACH) && first < g.tiles)
+        norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], tile_start<REACH>(g, first), lane,
+                                            shared.tables[warp], none_yet);
     NormWalk<REACH, DTYPE, FROM, PASS> walk(args, shared);
+    float2 rare = make_float2(0.0f, 0.0f);
     u64 left = 0;
     if (FROM == NORM_FROM_STREAM) {
         left = for_tiles(args.codec, shared.codec, view,
@@ -57,17 +219,13 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
     } else {
         const TileSource none = {};
         u64 bit = 1;
-        for (u32 tile = first; tile < args.codec.geometry.tiles; tile += gridDim.x * GROUP_TILES, bit <<= 1)
+        for (u32 tile = first; tile < g.tiles; tile += gridDim.x * GROUP_TILES, bit <<= 1)
             left |= walk.common(tile, none) ? 0 : bit;
     }
-    if (left) {
-        float2 sums[NORM_SETS<REACH>]; // a copy: its address is taken
-        norm_copy(sums, walk.sums);
-        norm_rest<REACH, DTYPE, FROM, PASS>(args, shared.codec, left, sums);
-        norm_copy(walk.sums, sums);
-    }
+    if (left)
+        rare = norm_rest<REACH, DTYPE, FROM, PASS>(args, shared.codec, left);
     if constexpr (PASS == NORM_SUMS && reach_is_last(REACH)) {
-        norm_lane_sums<REACH>(walk.sums, lane, shared.sums + 32 * warp);
+        norm_lane_sums<REACH>(walk.sums, rare, lane, shared.sums + 32 * warp);
         __syncthreads();
         norm_put_block(args, shared.sums);
     }

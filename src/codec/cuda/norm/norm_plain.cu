@@ -6,20 +6,16 @@
 
 enum { NORM_PLAIN_THREADS = 256, NORM_PLAIN_UNROLL = 4 };
 
-// One channel for many values: w = u with the sign of gamma, so that a channel is on above its threshold; the roundings
-// stay.
+// One channel for many values.
 struct NormPlain {
-    float scale, shift, gamma, beta, threshold;
+    float scale, shift, gamma, beta;
 
-    __device__ __forceinline__ void take(const NormChannel &n) {
-        float sign = n.gamma < 0.0f ? -1.0f : 1.0f;
-        scale = __fmul_rn(sign, n.scale), shift = __fmul_rn(sign, n.shift);
-        gamma = fabsf(n.gamma), beta = n.beta;
-        threshold = __fmul_rn(sign, n.threshold);
+    __device__ __forceinline__ void take(const NormTables &t, u32 channel) {
+        scale = __ldg(t.scale + channel), shift = __ldg(t.shift + channel);
+        gamma = __ldg(t.gamma + channel), beta = __ldg(t.beta + channel);
     }
     __device__ __forceinline__ float operator()(float x, float floor) const {
-        float w = __fmaf_rn(scale, x, shift), y = norm_clamp(__fmaf_rn(gamma, w, beta), floor);
-        return w <= threshold ? 0.0f : y;
+        return norm_y(__fmaf_rn(scale, x, shift), gamma, beta, floor);
     }
 };
 
@@ -44,7 +40,7 @@ __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_striped_kernel(const 
     NormPlain channels[vector_values<D>];
 #pragma unroll
     for (int i = 0; i < vector_values<D>; i++)
-        channels[i].take(norm_channel(args.tables, vector_values<D> * column + i));
+        channels[i].take(args.tables, vector_values<D> * column + i);
     auto channel = [&](int i) { return channels[i]; };
     const u64 first = (u64)blockIdx.x * args.a_walk, end = min(first + args.a_walk, args.rows);
     const u64 step = (u64)args.a_step * args.length;
@@ -112,15 +108,15 @@ __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_linear_kernel(const _
         if (start + at + VALUES <= args.count) {
             bool is_one = run == place.run(at + VALUES - 1) || args.map.channels == 1;
             if (is_one)
-                n.take(norm_channel(args.tables, place.channel(run)));
+                n.take(args.tables, place.channel(run));
             __stcs((uint4 *)((pattern_of<D> *)args.y + start + at), norm_vector<D>(v[i], floor, [&](int e) {
                        if (!is_one)
-                           n.take(norm_channel(args.tables, place.channel(place.run(at + e))));
+                           n.take(args.tables, place.channel(place.run(at + e)));
                        return n;
                    }));
         } else {
             for (u32 e = 0; e < VALUES && start + at + e < args.count; e++) {
-                n.take(norm_channel(args.tables, place.channel(place.run(at + e))));
+                n.take(args.tables, place.channel(place.run(at + e)));
                 store_value<D>(args.y, start + at + e, n(load_value<D>(args.x, start + at + e), floor));
             }
         }
@@ -133,7 +129,8 @@ static __global__ void __launch_bounds__(NORM_PLAIN_THREADS)
     u32 c = blockIdx.x * NORM_PLAIN_THREADS + threadIdx.x;
     if (c >= args.channels)
         return;
-    float gamma = args.gamma[c], beta = args.beta[c], threshold = __fdiv_rn(-beta, gamma);
+    float gamma = args.gamma[c], beta = args.beta[c];
+    float threshold = gamma < 0.0f ? __fdiv_ru(-beta, gamma) : __fdiv_rd(-beta, gamma);
     if (gamma == 0.0f)
         threshold = beta <= 0.0f ? INFINITY : -INFINITY;
     args.shift[c] = -__fmul_rn(args.mean[c], args.inverse_std[c]);

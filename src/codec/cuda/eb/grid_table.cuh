@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers of channels that a tile's values need: made once by the lanes of a warp, kept in shared memory, and handed to
+// every value of a thread.
+#ifndef COMET_CODEC_CUDA_GRID_TABLE_CUH
+#define COMET_CODEC_CUDA_GRID_TABLE_CUH
+
+#include "codec/cuda/eb/tile_values.cuh"
+
+// Four numbers of each of a tile's 32 lanes, or of so many maps.
+enum { TABLE_NUMBERS = 4, TABLE_MAPS = 64, TABLE_WORDS = TABLE_NUMBERS * TABLE_MAPS };
+
+// ---- the maps of a tile ----
+
+// Which maps a tile touches, and how they lie in it. For C = 1.
+struct TileMaps {
+    u64 first;    // index of its least value
+    u32 skip;     // values of the first map that lie before it
+    u32 span;     // from the least index to the greatest, both counted
+    u32 count;    // of maps
+    bool is_one;  // all values of the tensor have the same channel
+    u32 channel;  // of the first map
+};
+
+template <int REACH>
+__device__ __forceinline__ TileMaps tile_maps(const Geometry &g, const ChannelMap &map, const TileStart &s) {
+    TileMaps m;
+    m.first = s.position + s.column;
+    m.skip = m.channel = 0;
+    m.is_one = map.channels == 1;
+    u64 run = m.first, last = REACH == REACH_FLAT ? m.first + 1023 : column_position(g, s, 255) + 3 * (u64)g.row;
+    if (map.by_inner.divisor > 1)
+        run = map.long_by_inner(m.first, &m.skip);
+    if (!m.is_one)
+        map.long_by_channels(run, &m.channel);
+    u64 end = g.positions - 1; // padding is behind the tensor's end
+    m.span = (u32)((last < end ? last : end) - m.first) + 1;
+    m.count = m.is_one ? 1 : map.by_inner(m.skip + m.span - 1) + 1;
+    return m;
+}
+
+__device__ __forceinline__ u32 channel_of_map(const ChannelMap &map, const TileMaps &m, u32 number) {
+    u32 run = m.channel + number;
+    return run - map.by_channels(run) * map.channels;
+}
+
+// ---- the table ----
+
+// make(channel) gives four numbers. False: there are too many maps. For tiles without padding; by the whole warp.
+template <int REACH, class Make>
+__device__ __forceinline__ bool make_table(const Geometry &g, const ChannelMap &map, const TileStart &s, u32 lane,
+                                           float *table, TileMaps &maps, Make make) {
+    if (reach_is_last(REACH)) {
+        float4 n = make(lane_start<REACH>(g, s, lane).channel);
+        table[lane] = n.x, table[32 + lane] = n.y, table[64 + lane] = n.z, table[96 + lane] = n.w;
+    } else {
+        maps = tile_maps<REACH>(g, map, s);
+        if (maps.count > TABLE_MAPS || !map.is_near)
+            return false;
+        for (u32 i = lane; i < maps.count; i += 32)
+            ((float4 *)table)[i] = make(channel_of_map(map, maps, i));
+    }
+    __syncwarp();
+    return true;
+}
+
+// Numbers of the four channels of a thread where channels come last: n[e] as make gave them.
+__device__ __forceinline__ void read_table(const float *table, u32 lane, float4 (&n)[4]) {
+    const float4 *units = (const float4 *)table + (lane & 7);
+    float4 x = units[0], y = units[8], z = units[16], w = units[24];
+    n[0] = make_float4(x.x, y.x, z.x, w.x), n[1] = make_float4(x.y, y.y, z.y, w.y);
+    n[2] = make_float4(x.z, y.z, z.z, w.z), n[3] = make_float4(x.w, y.w, z.w, w.w);
+}
+
+// Calls visit(a, e, numbers, others, index) for every value of a thread, and behind(a, e, index) after each piece;
+// others: of a second table behind the first (TABLES = 2).
+template <int REACH, int TABLES, class Visit, class Behind>
+__device__ __forceinline__ void for_numbers(const Geometry &g, const ChannelMap &map, const TileMaps &maps,
+                                            const float *table, u32 tile, const TileStart &s, u32 lane, Visit visit,
+                                            Behind behind) {
+    constexpr int WIDTH = reach_width(REACH), SETS = REACH == REACH_LAST4 ? 4 : 1;
+    float4 n[SETS], others[SETS] = {};
+    if constexpr (REACH == REACH_LAST4) {
+        read_table(table, lane, n);
+        if (TABLES == 2)
+            read_table(table + TABLE_WORDS, lane, others);
+    }
+    auto read = [&](u32 i) {
+        n[0] = ((const float4 *)table)[i];
+        if (TABLES == 2)
+            others[0] = ((const float4 *)(table + TABLE_WORDS))[i];
+    };
+    auto turn = [&](u64 index) { read(map.by_inner(maps.skip + (u32)(index - maps.first))); };
+    // values side by side may lie in two maps; the four rows of a band do not if maps are whole bands
+    const bool is_split = REACH == REACH_FLAT && !maps.is_one && map.by_inner.divisor % 4 != 0;
+    if (!reach_is_last(REACH))
+        read(0);
+    for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64) {
+        if (!reach_is_last(REACH) && !maps.is_one && (REACH == REACH_FLAT || a % 4 == 0 || !map.has_bands))
+            turn(index);
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) {
+            if (REACH == REACH_FLAT && i > 0 && is_split)
+                turn(index + i);
+            visit(a, e + i, n[(e + i) % SETS], others[(e + i) % SETS], index + i);
+        }
+        behind(a, e, index);
+    });
+}
+
+#endif
