@@ -89,7 +89,7 @@ static int encode_codes(const compress_call *call, int64_t tile, const tile_chan
     if (!padding->all_valid)
         clear_padding(padding, c->wide, &codes);
     int predicted;
-    return kernels->encode(&codes, c->wide, call->io.geometry.channels == 1, class_index, padding, out, &predicted);
+    return kernels->encode(&codes, call->io.geometry.channels == 1, class_index, padding, out, &predicted);
 }
 
 /* Loads a tile and looks at it. `channels` is filled if there is a grid. */

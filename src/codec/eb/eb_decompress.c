@@ -23,7 +23,6 @@ typedef struct decompress_call {
     tile_source source;
     tile_io io;
     quantiser quantiser;
-    uint8_t class_is_wide[QUANTISER_CLASSES];
     eb_grid grid;
     size_t value_bytes;
     atomic_int_fast64_t next_chunk;
@@ -83,8 +82,8 @@ static int decode_codes(const decompress_call *call, const tile_map *map, const 
         return 0;
     if (bytes == 0)
         memset(&codes, 0, sizeof codes);
-    else if (!kernels->decode(with_slack(call, tile, bytes, copy), bytes, call->class_is_wide,
-                              call->io.geometry.channels == 1, &codes, &class_index))
+    else if (!kernels->decode(with_slack(call, tile, bytes, copy), bytes, call->io.geometry.channels == 1, &codes,
+                              &class_index))
         return 0;
     const quantiser_class *c = &call->quantiser.classes[class_index];
     if (c->step == 0.0f) { /* a class the stream does not have; lossless streams have none, but may have empty tiles */
@@ -172,8 +171,6 @@ comet_status comet_eb_decompress(const codec_decompress_job *job) {
     comet_tile_io_init(&call.io, job->tensor, &call.source.geometry, comet_tile_kernels(job->isa), job->grid);
     if (job->header->codec == COMET_CODEC_EB)
         comet_quantiser_init(&call.quantiser, job->header->bound, job->header->dtype, job->header->flags);
-    for (int c = 0; c < QUANTISER_CLASSES; c++)
-        call.class_is_wide[c] = call.quantiser.classes[c].wide;
     comet_eb_grid_init(&call.grid, job->grid, &call.quantiser, job->workspace);
     comet_parallel(job->threads, comet_threads_count(job->threads), decompress_worker, &call);
     return (comet_status)call.status;
@@ -181,14 +178,11 @@ comet_status comet_eb_decompress(const codec_decompress_job *job) {
 
 comet_status comet_eb_inspect(const stream_header *h, const uint8_t *body, size_t body_bytes, comet_codec_info *info) {
     tile_source source;
-    quantiser q = {.bound = 0.0f};
     comet_status status = check_header(h);
     if (status == COMET_OK)
         status = source_init(&source, h, body, body_bytes);
     if (status != COMET_OK)
         return status;
-    if (h->codec == COMET_CODEC_EB)
-        comet_quantiser_init(&q, h->bound, h->dtype, h->flags);
     info->tiles = source.geometry.tiles;
     uint64_t offset = 0;
     for (int64_t t = 0; t < source.geometry.tiles; t++) {
@@ -199,8 +193,8 @@ comet_status comet_eb_inspect(const stream_header *h, const uint8_t *body, size_
         info->tiles_exact += kind != TILE_KIND_CODES;
         info->tiles_empty += bytes == 0;
         if (kind == TILE_KIND_CODES && bytes) {
-            info->tiles_wide += q.classes[tile[0] >> 5 & 3].wide;
-            info->tiles_predicted += tile[0] >> 7;
+            info->tiles_wide += comet_head_is_wide(tile[0]);
+            info->tiles_predicted += (tile[0] & HEAD_PREDICTED) != 0;
         }
     }
     return COMET_OK;

@@ -3,7 +3,9 @@
 
 #include <math.h>
 
-enum { TABLES = 3 + 2 * GRID_CLASSES, NUMBER_BYTES = 4 };
+enum { TABLES = 2 + 2 * GRID_CLASSES, NUMBER_BYTES = 4 };
+
+static const int classes[GRID_CLASSES] = {0, QUANTISER_WIDE};
 
 size_t comet_eb_grid_bytes(const comet_codec_grid *grid) {
     return grid ? (size_t)grid->channels * TABLES * NUMBER_BYTES : 0;
@@ -13,31 +15,34 @@ static void *table(void *memory, const comet_codec_grid *grid, int index) {
     return (char *)memory + (size_t)index * (size_t)grid->channels * NUMBER_BYTES;
 }
 
+static float slope_of(const comet_codec_grid *grid, int64_t channel) {
+    return grid->slope ? grid->slope[channel] : 1.0f;
+}
+
 void comet_eb_grid_init(eb_grid *eb, const comet_codec_grid *grid, const quantiser *q, void *memory) {
     *eb = (eb_grid){.grid = grid};
     if (!grid || grid->channels == 0)
         return;
-    eb->edge = table(memory, grid, 0);
-    eb->on_edge = table(memory, grid, 1);
-    eb->flip = table(memory, grid, 2);
+    eb->on_edge = table(memory, grid, 0);
+    eb->flip = table(memory, grid, 1);
+    for (int64_t i = 0; i < grid->channels; i++) {
+        float h = isnan(grid->threshold[i]) ? 0.0f : grid->threshold[i];
+        eb->flip[i] = !isnan(grid->threshold[i]) && slope_of(grid, i) < 0.0f;
+        eb->on_edge[i] = eb->flip[i] ? h : nextafterf(h, INFINITY);
+    }
     for (int c = 0; c < GRID_CLASSES; c++) {
-        eb->remainder[c] = table(memory, grid, 3 + 2 * c);
-        eb->code[c] = table(memory, grid, 4 + 2 * c);
+        eb->edge[c] = table(memory, grid, 2 + 2 * c);
+        eb->code[c] = table(memory, grid, 3 + 2 * c);
         for (int64_t i = 0; i < grid->channels; i++) {
-            float slope = grid->slope ? grid->slope[i] : 1.0f;
-            grid_channel g = comet_quantiser_grid(&q->classes[c], grid->threshold[i], slope);
-            int has_threshold = !isnan(grid->threshold[i]);
-            eb->edge[i] = g.edge;
-            eb->on_edge[i] = has_threshold ? g.edge : 0.0f;
-            eb->flip[i] = has_threshold && slope < 0.0f;
-            eb->remainder[c][i] = g.remainder;
+            grid_channel g = comet_quantiser_grid(&q->classes[classes[c]], grid->threshold[i], slope_of(grid, i));
+            eb->edge[c][i] = g.edge;
             eb->code[c][i] = g.code;
         }
     }
 }
 
 static inline int is_nonfinite_on(const eb_grid *eb, float y, int32_t c) {
-    return !isfinite(y) && ((y > eb->on_edge[c]) ^ (int)eb->flip[c]);
+    return !isfinite(y) && ((y >= eb->on_edge[c]) ^ (int)eb->flip[c]);
 }
 
 /* Values that are not finite count as not there. */
@@ -58,6 +63,6 @@ int comet_eb_grid_count_on(const eb_grid *eb, const tile_io *io, const tile_chan
 }
 
 tile_grid comet_eb_grid_on(const eb_grid *eb, const tile_channels *channels, unsigned class_index) {
-    return (tile_grid){
-        .channels = channels, .edge = eb->edge, .remainder = eb->remainder[class_index], .code = eb->code[class_index]};
+    int c = class_index == QUANTISER_WIDE;
+    return (tile_grid){.channels = channels, .edge = eb->edge[c], .code = eb->code[c]};
 }

@@ -5,15 +5,14 @@
 
 #include "codec/eb/tile_io.h"
 
-enum { GRID_CLASSES = 2 }; /* what is decoded is fp32, which has two classes */
+enum { GRID_CLASSES = 2 }; /* what is decoded is fp32, which has a narrow class, 0, and the wide one */
 
 /* One number for each channel. */
 typedef struct eb_grid {
     const comet_codec_grid *grid; /* NULL: there is none */
-    float *edge;
-    float *on_edge; /* the same, but 0 in a channel without a threshold */
-    uint32_t *flip; /* 1: a ReLU is on where the value is not above the edge */
-    float *remainder[GRID_CLASSES];
+    float *on_edge; /* the least value above the threshold, or the threshold; of 0 in a channel without one */
+    uint32_t *flip; /* 1: a ReLU is on where the value is below on_edge; else it is where it is not */
+    float *edge[GRID_CLASSES];
     int32_t *code[GRID_CLASSES];
 } eb_grid;
 

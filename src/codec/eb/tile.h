@@ -56,10 +56,10 @@ typedef struct tile_channels {
     channel_piece pieces[TILE_VALUES];
 } tile_channels;
 
-/* A grid on a threshold, a number for each channel: see grid_channel. Decoding needs the remainder alone. */
+/* A grid on a threshold, a number for each channel: see grid_channel. */
 typedef struct tile_grid {
     const tile_channels *channels;
-    const float *edge, *remainder;
+    const float *edge;
     const int32_t *code;
 } tile_grid;
 
@@ -69,6 +69,33 @@ typedef struct tile_quantise {
     uint64_t seed, tile;   /* QUANTISE_STOCHASTIC */
     const tile_grid *grid; /* QUANTISE_GRID */
 } tile_quantise;
+
+/* The first byte of a code tile. Codes are of 16 bits where there are as many magnitude planes, whose class is 0 then. */
+enum {
+    HEAD_PLANES = 15,
+    HEAD_WIDE_PLANES = 8,
+    HEAD_SIGN = 1 << 4,
+    HEAD_CLASS_SHIFT = 5,
+    HEAD_CLASS = 3 << HEAD_CLASS_SHIFT,
+    HEAD_PREDICTED = 1 << 7
+};
+
+static inline int comet_head_is_wide(unsigned head) {
+    return (head & HEAD_PLANES) >= HEAD_WIDE_PLANES;
+}
+
+/* The class of the codes behind a head; QUANTISER_CLASSES if there is no such head. */
+static inline unsigned comet_head_class(unsigned head) {
+    unsigned index = (head & HEAD_CLASS) >> HEAD_CLASS_SHIFT;
+    if (!comet_head_is_wide(head))
+        return index;
+    return index == 0 ? QUANTISER_WIDE : QUANTISER_CLASSES;
+}
+
+/* The head without the number of planes and the sign's. */
+static inline unsigned comet_head_of(unsigned class_index, int predicted) {
+    return (class_index == QUANTISER_WIDE ? 0u : class_index << HEAD_CLASS_SHIFT) | (predicted ? HEAD_PREDICTED : 0u);
+}
 
 enum {
     TILE_ENCODED_MAX = 2560, /* head, flags, firsts, ballots and data of 16 full planes fit in it */
@@ -87,20 +114,22 @@ typedef struct tile_kernels {
     void (*of_f32)(comet_dtype dtype, const float *values, int count, void *patterns);
     /* fma(scale, value, shift) with the channels' numbers; padding is left. */
     void (*scale)(const tile_channels *channels, const float *scale, const float *shift, float *values);
-    /* How many values are greater than their channel's edge; in channels with a flip of 1, how many are not. */
+    /* How many values are not below their channel's edge; in channels with a flip of 1, how many are. */
     int (*count_upper)(const tile_channels *channels, const float *edge, const uint32_t *flip, const float *values);
     void (*survey)(const float *values, tile_order order, survey_order sums, const tile_padding *padding,
                    tile_survey *survey);
     /* Values in `order` to codes in LINEAR order. */
     void (*quantise)(const float *values, tile_order order, const tile_quantise *how, tile_codes *codes);
-    /* Codes to the bytes of a code tile at `out`; returns how many, *predicted says how. chained: C = 1. */
-    int (*encode)(const tile_codes *codes, int wide, int chained, unsigned class_index, const tile_padding *padding,
-                  uint8_t *out, int *predicted);
+    /*
+     * Codes to the bytes of a code tile at `out`; returns how many, *predicted says how. chained: C = 1. They are of 16
+     * bits if the class is QUANTISER_WIDE.
+     */
+    int (*encode)(const tile_codes *codes, int chained, unsigned class_index, const tile_padding *padding, uint8_t *out,
+                  int *predicted);
     /*
      * The inverse, for `bytes` > 0. 0 if they are not a valid tile. TILE_DECODE_SLACK bytes behind them are readable.
      */
-    int (*decode)(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QUANTISER_CLASSES], int chained,
-                  tile_codes *codes, unsigned *class_index);
+    int (*decode)(const uint8_t *tile, int bytes, int chained, tile_codes *codes, unsigned *class_index);
     /* Codes in LINEAR order to values in `order`. Not clamped, not rounded to a 16-bit type (exact there). */
     void (*dequantise)(const tile_codes *codes, tile_order order, const tile_quantise *how, float *values);
 } tile_kernels;

@@ -81,14 +81,14 @@ static float value_of(const spec_stream *s, const spec_class *c, int code, int64
     if (!c->exists)
         return 0.0f; /* only codes of 0 come here */
     if (c->rule == SPEC_GRID_RULE) {
+        int64_t channel = spec_channel(s, index);
         int a;
-        float r = spec_remainder(s->grid->threshold[spec_channel(s, index)], c->s, &a);
-        return fmaf((float)(2 * code + 1), c->s / 2, r);
+        float e = spec_edge(c, s->grid->threshold[channel], s->grid->slope ? s->grid->slope[channel] : 1.0f, &a);
+        return fmaf((float)(2 * (code - a) + 1), c->s / 2, e);
     }
     if (c->rule != SPEC_RISE_RULE)
         return (float)code * c->s;
-    int j = (code < 0 ? -code : code) - 1;
-    float magnitude = (float)(2 * j + 1) * (c->s / 2);
+    float magnitude = (float)(2 * (code < 0 ? -code : code) - 1) * (c->s / 2);
     return code == 0 ? 0.0f : code < 0 ? -magnitude : magnitude;
 }
 
@@ -253,8 +253,11 @@ static int read_code_tile(const decoder *d, spec_tile *c, const unsigned char *p
     c->sign = head[0] >> 4 & 1;
     c->class_index = head[0] >> 5 & 3;
     c->predicted = head[0] >> 7;
+    c->wide = c->n >= 8;
+    if (c->wide && c->class_index != 0)
+        return 0;
+    c->class_index = c->wide ? SPEC_WIDE : c->class_index;
     spec_class class = spec_class_of(&d->s, c->class_index);
-    c->wide = class.wide;
     const unsigned char *flags = take(&r, (size_t)(c->n + c->sign));
     if (!class.exists || !flags || (c->predicted && !read_firsts(c, &r)) || !read_planes(c, flags, &r))
         return 0;

@@ -59,9 +59,9 @@ static int choose_class(const spec_stream *s, const tile_values *v) {
             return -1;
         largest = fabsf(v->values[i]) > largest ? fabsf(v->values[i]) : largest;
     }
-    for (int c = 0; c < 4; c++) {
+    for (int c = 0; c < SPEC_CLASSES; c++) {
         spec_class class = spec_class_of(s, c);
-        if (s->dtype == SPEC_U8 && c == 1 && class.rule == SPEC_STOCHASTIC_RULE)
+        if (s->dtype == SPEC_U8 && c == SPEC_WIDE && class.rule == SPEC_STOCHASTIC_RULE)
             class.limit += 1.0f; /* so that 255 is in reach: the text's limit of 255 leaves it out */
         if (class.exists && reach_of(&class) >= largest)
             return c;
@@ -100,13 +100,9 @@ static int nearest(float x, float inverse) {
 static int code_on_grid(const spec_stream *s, const spec_class *c, float y, int64_t index) {
     int64_t channel = spec_channel(s, index);
     float h = s->grid->threshold[channel], slope = s->grid->slope ? s->grid->slope[channel] : 1.0f;
-    int a, upper = isnan(h) || (slope < 0.0f ? y >= h : y > h);
-    float r = spec_remainder(h, c->s, &a);
-    float difference = y - r, quotient = difference * (1.0f / c->s);
-    int code = (int)floorf(quotient);
-    if (upper)
-        return code < a ? a : code;
-    return code >= a ? a - 1 : code;
+    int a;
+    float e = spec_edge(c, h, slope, &a), difference = y - e, inverse = 1.0f / c->s;
+    return a + (int)floor((double)difference * (double)inverse);
 }
 
 static int code_of(const spec_stream *s, const spec_class *c, const tile_values *v, int64_t t, int i, uint64_t seed) {
@@ -115,10 +111,8 @@ static int code_of(const spec_stream *s, const spec_class *c, const tile_values 
     switch (c->rule) {
     case SPEC_STOCHASTIC_RULE:
         return (int)floorf(fmaf(x, inverse, noise(t, i, c->wide, seed)));
-    case SPEC_RISE_RULE: {
-        float quotient = fabsf(x) * inverse;
-        return x == 0.0f ? 0 : sign * ((int)floorf(quotient) + 1);
-    }
+    case SPEC_RISE_RULE:
+        return sign * (int)ceil((double)fabsf(x) * (double)inverse);
     case SPEC_TREAD_RULE:
         q = nearest(x, inverse);
         return q == 0 && x != 0.0f ? sign : q;
@@ -260,7 +254,9 @@ static size_t encode_codes(spec_tile *c, const tile_values *v, unsigned char *ou
     c->predicted = prediction_pays(c, direct, predicted);
     memcpy(c->folded, c->predicted ? predicted : direct, sizeof c->folded);
     planes_of(c, c->folded, 1024, &c->n, &c->sign);
-    put(&w, (uint64_t)(c->n | c->sign << 4 | c->class_index << 5 | c->predicted << 7), 1);
+    if (c->wide && c->n < 8)
+        c->n = 8;
+    put(&w, (uint64_t)(c->n | c->sign << 4 | (c->wide ? 0 : c->class_index) << 5 | c->predicted << 7), 1);
     unsigned char *flags = w.at;
     w.at += c->n + c->sign;
     if (c->predicted)

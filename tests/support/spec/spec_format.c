@@ -111,25 +111,23 @@ static spec_rule rule_of(const spec_stream *s) {
 }
 
 static spec_class class_f32(const spec_stream *s, int index, float target) {
-    float factor = index == 0 ? 1.0f - 0x1p-12f : 1.0f - 0x1p-6f;
-    return (spec_class){index < 2, index == 1, cut(index == 0 ? 15 : 16, target * factor),
-                        index == 0 ? 127.0f : 32000.0f, rule_of(s)};
+    if (index == SPEC_WIDE)
+        return (spec_class){1, 1, cut(16, target * (1.0f - 0x1p-6f)), 32000.0f, rule_of(s)};
+    return (spec_class){index == 0, 0, cut(15, target * (1.0f - 0x1p-12f)), 127.0f, rule_of(s)};
 }
 
 static spec_class class_16_bit(const spec_stream *s, int index, float target) {
-    static const int bits[2][3] = {{6, 4, 0}, {4, 3, 2}};
-    static const float limits[2][2][3] = {{{32, 127, 0}, {16, 32, 64}}, {{16, 64, 0}, {8, 16, 32}}};
+    static const int bits[2][4] = {{6, 5, 4, 3}, {4, 3, 2, 1}};
+    static const float limits[2][2][4] = {{{32, 64, 127, 0}, {16, 32, 64, 127}}, {{16, 32, 64, 127}, {8, 16, 32, 127}}};
     int keep = (s->flags & SPEC_KEEP) != 0, is_f16 = s->dtype == SPEC_F16;
-    if (index == 3) {
+    if (index == SPEC_WIDE) {
         float step = cut(1, keep ? s->bound : target);
         return (spec_class){1, 1, is_f16 && step < 0x1p-24f ? 0x1p-24f : step, 32000.0f,
                             keep ? SPEC_TREAD_RULE : rule_of(s)};
     }
     int n = bits[!is_f16][index];
-    if (n == 0)
-        return (spec_class){0};
-    float step = cut(n, target * (1.0f - 0x1p-12f));
-    return (spec_class){!is_f16 || step >= ldexpf(1.0f, n - 24), 0, step, limits[keep][!is_f16][index], rule_of(s)};
+    float step = cut(n, target * (1.0f - 0x1p-12f)), limit = limits[keep][!is_f16][index];
+    return (spec_class){limit > 0.0f && (!is_f16 || step >= ldexpf(1.0f, n - 24)), 0, step, limit, rule_of(s)};
 }
 
 static spec_class class_u8(const spec_stream *s, int index) {
@@ -141,7 +139,8 @@ static spec_class class_u8(const spec_stream *s, int index) {
         rule = SPEC_TREAD_RULE;
         step = whole + 1.0f;
     }
-    return (spec_class){index < 2, index == 1, step, index == 0 ? 127.0f : 255.0f, rule};
+    int wide = index == SPEC_WIDE;
+    return (spec_class){index == 0 || wide, wide, step, wide ? 255.0f : 127.0f, rule};
 }
 
 spec_class spec_class_of(const spec_stream *s, int index) {
@@ -153,12 +152,11 @@ spec_class spec_class_of(const spec_stream *s, int index) {
     return s->dtype == SPEC_F32 ? class_f32(s, index, target) : class_16_bit(s, index, target);
 }
 
-float spec_remainder(float threshold, float step, int *a) {
-    if (isnan(threshold) || fabsf(threshold) >= 0x1p14f * step) {
-        *a = threshold > 0.0f ? 1 << 20 : -(1 << 20);
+float spec_edge(const spec_class *c, float threshold, float slope, int *a) {
+    *a = 0;
+    if (isnan(threshold) || fabsf(threshold) >= (c->wide ? 8192.0f : 128.0f) * c->s)
         return 0.0f;
-    }
-    float inverse = 1.0f / step, nearest = fmaf(threshold, inverse, 0x1.8p23f) - 0x1.8p23f;
-    *a = (int)nearest;
-    return fmaf(-nearest, step, threshold);
+    float edge = slope < 0.0f ? threshold : nextafterf(threshold, INFINITY), inverse = 1.0f / c->s;
+    *a = (int)nearbyint((double)edge * (double)inverse);
+    return edge;
 }

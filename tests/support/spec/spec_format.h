@@ -33,6 +33,9 @@ typedef enum spec_rule {
     SPEC_GRID_RULE
 } spec_rule;
 
+/* Narrow classes have the numbers that tiles say; the wide one, which has none there, this. */
+enum { SPEC_WIDE = 4, SPEC_CLASSES = 5 };
+
 typedef struct spec_class {
     int exists, wide;
     float s;
@@ -63,8 +66,8 @@ int64_t spec_channel(const spec_stream *s, int64_t index);
 
 spec_class spec_class_of(const spec_stream *s, int index);
 
-/* The channel's A and r for a step. */
-float spec_remainder(float threshold, float step, int *a);
+/* The edge e of a channel and its integer A. slope: 1 where none is given. */
+float spec_edge(const spec_class *c, float threshold, float slope, int *a);
 
 int spec_value_size(const spec_stream *s);
 

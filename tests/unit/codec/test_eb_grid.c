@@ -67,17 +67,35 @@ static void test_neighbours_of_the_threshold(void **state) {
                 around_threshold(&r, hard[h], s ? -1.0f : 1.0f, bounds[b]);
 }
 
-/* Thresholds across the place from where on they count as far (2^14 steps), and where the codes' limits are. */
+/* All that a class has codes for, its greatest and least values too, wherever the threshold is. */
+static void up_to_reach(rng *r, float h, float slope, double bound, double reach) {
+    enum { COUNT = 2100 };
+    static float values[COUNT];
+    test_shape shape = {COMET_FLAT, 1, {COUNT}};
+    for (int i = 0; i < COUNT; i++)
+        values[i] = (float)(reach * (rng_below(r, 4) ? 2.0 * rng_unit(r) - 1.0 : rng_below(r, 2) ? 1.0 : -1.0));
+    verify_values(&shape, values, bound, &(comet_codec_grid){1, NULL, NULL, &h, &slope});
+}
+
+/* Thresholds across the place from where on they count as far (128 steps, 8192 wide ones) and the codes' limits. */
 static void test_far_thresholds(void **state) {
     (void)state;
     rng r = rng_seed(2);
-    static const double steps[] = {125, 126, 127, 128, 7990, 7998, 8000, 8002, 16383, 16383.5, 16384, 16385, 40000};
+    static const double steps[] = {123,  124,    125,  126,  127,  127.9, 128,     128.1, 129,  200,
+                                   7990, 7997.5, 7998, 8000, 8002, 8191,  8191.99, 8192,  8193, 40000};
     for (unsigned i = 0; i < sizeof steps / sizeof *steps; i++)
-        for (int k = 0; k < 4; k++) {
-            double bound = 0.1;
-            float h = (float)(steps[i] * 2 * bound * (1.0 - (k & 1 ? 0x1p-12 : 0x1p-6)));
-            around_threshold(&r, k & 2 ? -h : h, rng_below(&r, 2) ? 1.0f : -1.0f, bound);
+        for (int k = 0; k < 8; k++) {
+            double bound = 0.1, narrow = 2 * bound * (1.0 - 0x1p-12), wide = 2 * bound * (1.0 - 0x1p-6);
+            float h = (float)(steps[i] * (k & 1 ? narrow : wide) * (k & 2 ? -1.0 : 1.0)), slope = k & 4 ? -1.0f : 1.0f;
+            around_threshold(&r, h, slope, bound);
+            up_to_reach(&r, h, slope, bound, 125 * narrow * (1.0 - 0x1p-14));
+            up_to_reach(&r, h, slope, bound, 7998 * wide * (1.0 - 0x1p-15));
         }
+    static const float infinite[] = {INFINITY, -INFINITY, NAN};
+    for (int i = 0; i < 6; i++) {
+        up_to_reach(&r, infinite[i / 2], i % 2 ? -1.0f : 1.0f, 0.1, 125 * 0.2 * (1.0 - 0x1p-11));
+        up_to_reach(&r, infinite[i / 2], i % 2 ? -1.0f : 1.0f, 0.1, 7998 * 0.2 * (1.0 - 0x1p-5));
+    }
 }
 
 static void random_arrays(rng *r, grid_arrays *a) {

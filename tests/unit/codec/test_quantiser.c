@@ -51,27 +51,28 @@ static quantiser_mode mode_of(unsigned flags) {
 }
 
 static row row_f32(int index, double target, quantiser_mode mode) {
-    double limit = index == 0 ? 127.0 : mode == QUANTISE_GRID ? 8000.0 : 32000.0;
-    double step = step_of(target, index == 0 ? 1.0 - 0x1p-12 : 1.0 - 0x1p-6, index == 0 ? 15 : 16);
-    return (row){index < 2, index == 1, step, limit, margin_of(mode), mode};
+    int wide = index == QUANTISER_WIDE;
+    double limit = !wide ? 127.0 : mode == QUANTISE_GRID ? 8000.0 : 32000.0;
+    double step = step_of(target, wide ? 1.0 - 0x1p-6 : 1.0 - 0x1p-12, wide ? 16 : 15);
+    return (row){index == 0 || wide, wide, step, limit, margin_of(mode), mode};
 }
 
 static row row_half(comet_dtype dtype, int index, double bound, double target, quantiser_mode mode) {
     static const struct {
-        int bits, limit, keep_limit;
-    } narrow[2][3] = {{{6, 32, 16}, {4, 127, 64}, {0, 0, 0}}, {{4, 16, 8}, {3, 32, 16}, {2, 64, 32}}};
+        int bits, limit, keep_limit; /* limit 0: not in this mode */
+    } narrow[2][4] = {{{6, 32, 16}, {5, 64, 32}, {4, 127, 64}, {3, 0, 127}},
+                      {{4, 16, 8}, {3, 32, 16}, {2, 64, 32}, {1, 127, 127}}};
     int keep = mode == QUANTISE_KEEP_RISE, is_f16 = dtype == COMET_F16;
-    if (index == 3) {
+    if (index == QUANTISER_WIDE) {
         double step = cut(keep ? bound : target, 1);
         quantiser_mode wide_mode = keep ? QUANTISE_KEEP_TREAD : mode;
         return (row){1, 1, is_f16 && step < 0x1p-24 ? 0x1p-24 : step, 32000.0, margin_of(wide_mode), wide_mode};
     }
     int bits = narrow[!is_f16][index].bits;
-    if (bits == 0)
-        return (row){0};
     double step = step_of(target, 1.0 - 0x1p-12, bits),
            limit = keep ? narrow[!is_f16][index].keep_limit : narrow[!is_f16][index].limit;
-    return (row){!is_f16 || step >= ldexp(1.0, bits - 24), 0, step, limit, margin_of(mode), mode};
+    int exists = limit > 0.0 && (!is_f16 || step >= ldexp(1.0, bits - 24));
+    return (row){exists, 0, step, limit, margin_of(mode), mode};
 }
 
 static row row_u8(int index, double bound, quantiser_mode mode) {
@@ -82,8 +83,9 @@ static row row_u8(int index, double bound, quantiser_mode mode) {
         step = whole + 1.0;
         mode = QUANTISE_KEEP_TREAD;
     }
-    double margin = margin_of(mode), limit = index == 0 ? 127.0 : 255.0 + margin;
-    return (row){index < 2, index == 1, step, limit, margin, mode};
+    int wide = index == QUANTISER_WIDE;
+    double margin = margin_of(mode), limit = wide ? 255.0 + margin : 127.0;
+    return (row){index == 0 || wide, wide, step, limit, margin, mode};
 }
 
 static row row_of(comet_dtype dtype, int index, double bound, unsigned flags) {
@@ -163,9 +165,26 @@ typedef struct exhaustive {
     uint16_t in[MOST], out[MOST];
     unsigned char stream[MOST * 2 + MOST / 10 + 2048];
     int64_t count;
+    int64_t tiles[3][QUANTISER_CLASSES]; /* of each mode and class */
 } exhaustive;
 
 static const char *const mode_names[] = {"nearest", "stochastic", "keep-mask"};
+
+/* Counts the classes of the stream's code tiles: their heads, found by the table. */
+static void count_classes(exhaustive *e, int64_t tiles, int mode) {
+    uint64_t groups = ((uint64_t)tiles + 7) / 8, at = 0;
+    for (int64_t t = 0; t < tiles; t++) {
+        const unsigned char *group = e->stream + 128 + 24 * (t / 8);
+        uint16_t entry;
+        memcpy(&entry, group + 8 + 2 * (t % 8), sizeof entry);
+        if (t % 8 == 0)
+            memcpy(&at, group, sizeof at);
+        unsigned head = e->stream[128 + 24 * groups + at];
+        if (entry >> 13 == 0 && (entry & 0x1fff) > 0)
+            e->tiles[mode][(head & 15) >= 8 ? QUANTISER_WIDE : head >> 5 & 3]++;
+        at += entry & 0x1fff;
+    }
+}
 
 static void run(exhaustive *e, comet_dtype dtype, double bound, int mode, comet_isa isa, uint64_t seed) {
     comet_tensor tensor;
@@ -180,6 +199,7 @@ static void run(exhaustive *e, comet_dtype dtype, double bound, int mode, comet_
     exec.isa = isa;
     assert_ok(comet_tensor_init(&tensor, e->in, dtype, COMET_FLAT, 1, &e->count));
     assert_ok(comet_codec_compress(&tensor, &params, &exec, e->stream, sizeof e->stream, &result));
+    count_classes(e, result.tiles, mode);
     tensor.data = e->out;
     assert_ok(comet_codec_decompress(e->stream, result.bytes, NULL, &exec, &tensor));
     check_rules rules = {.dtype = dtype, .bound = result.bound, .keep_mask = mode == 2, .channel_stride = 1};
@@ -222,13 +242,23 @@ static void fill_up_to(exhaustive *e, comet_dtype dtype, double most, rng *r) {
 /* What the classes' limits are multiples of: so all of them are met. */
 static const double multiples[] = {8, 16, 32, 64, 127, 128, 256, 2048, 30000, 64000};
 
+/* Every class that the type has was there. */
+static void check_classes(const exhaustive *e, comet_dtype dtype) {
+    static const unsigned flags[] = {0, STREAM_STOCHASTIC, STREAM_KEEP_MASK};
+    for (int mode = 0; mode < 3; mode++)
+        for (int i = 0; i < QUANTISER_CLASSES; i++)
+            if (row_of(dtype, i, 1.0, flags[mode]).exists && e->tiles[mode][i] == 0)
+                fail_msg("%s %s: no tile of class %d", comet_dtype_name(dtype), mode_names[mode], i);
+}
+
 static void exhaust(comet_dtype dtype, int least, int most, int rounds) {
     rng r = rng_seed(30 + (uint64_t)dtype);
-    exhaustive *e = malloc(sizeof *e);
+    isa_list isas = isa_list_get();
+    exhaustive *e = calloc(1, sizeof *e);
     assert_non_null(e);
     for (int round = 0; round < rounds; round++) {
         double bound = random_bound(&r, least, most);
-        comet_isa isa = round % 4 == 0 ? COMET_ISA_REFERENCE : COMET_ISA_AUTO;
+        comet_isa isa = isas.isa[round % isas.count];
         fill_in_order(e);
         for (int mode = 0; mode < 3; mode++)
             run(e, dtype, bound, mode, isa, rng_next(&r));
@@ -236,6 +266,7 @@ static void exhaust(comet_dtype dtype, int least, int most, int rounds) {
         for (int mode = 0; mode < 3; mode++)
             run(e, dtype, bound, mode, isa, rng_next(&r));
     }
+    check_classes(e, dtype);
     free(e);
 }
 
@@ -254,7 +285,7 @@ static void test_every_bf16(void **state) {
 static void test_every_f16_at_tiny_bounds(void **state) {
     (void)state;
     rng r = rng_seed(40);
-    exhaustive *e = malloc(sizeof *e);
+    exhaustive *e = calloc(1, sizeof *e);
     assert_non_null(e);
     int parts = EFFORT_SLOW ? 2 : 8;
     for (int k = -26; k <= -17; k++)

@@ -68,11 +68,11 @@ typedef struct encoded {
     int bytes, predicted;
 } encoded;
 
-static void encode_with(comet_isa isa, const tile_codes *codes, int wide, int chained, unsigned class_index,
+static void encode_with(comet_isa isa, const tile_codes *codes, int chained, unsigned class_index,
                         const tile_padding *padding, encoded *e) {
     memset(e->out, PATTERN, sizeof e->out);
     e->predicted = -1;
-    e->bytes = comet_tile_kernels(isa)->encode(codes, wide, chained, class_index, padding, e->out, &e->predicted);
+    e->bytes = comet_tile_kernels(isa)->encode(codes, chained, class_index, padding, e->out, &e->predicted);
     assert_in_range(e->bytes, 0, TILE_ENCODED_MAX);
     for (size_t i = (size_t)e->bytes + TILE_ENCODE_SLACK; i < sizeof e->out; i++)
         if (e->out[i] != PATTERN)
@@ -86,19 +86,31 @@ static int same_codes(const tile_codes *a, const tile_codes *b, int wide, const 
     return 1;
 }
 
-static void check_decode(guarded *g, comet_isa isa, const encoded *e, int wide, int chained, unsigned class_index,
+static void check_decode(guarded *g, comet_isa isa, const encoded *e, int chained, unsigned class_index,
                          const tile_padding *padding, const tile_codes *codes) {
     static _Alignas(64) tile_codes got;
-    uint8_t class_is_wide[QUANTISER_CLASSES] = {0};
+    int wide = class_index == QUANTISER_WIDE;
     unsigned got_class = 99;
-    class_is_wide[class_index] = (uint8_t)wide;
     uint8_t *tile = guarded_place(g, NULL, (size_t)e->bytes + TILE_DECODE_SLACK);
     memset(tile, 0xFF, (size_t)e->bytes + TILE_DECODE_SLACK);
     memcpy(tile, e->out, (size_t)e->bytes);
-    assert_true(comet_tile_kernels(isa)->decode(tile, e->bytes, class_is_wide, chained, &got, &got_class));
+    assert_true(comet_tile_kernels(isa)->decode(tile, e->bytes, chained, &got, &got_class));
     assert_int_equal(got_class, class_index);
     if (!same_codes(&got, codes, wide, padding))
         fail_msg("decode %s wide %d chained %d predicted %d", isa_name(isa), wide, chained, e->predicted);
+}
+
+/* Whether codes are wide is read off the number of planes: 8 or more, empty ones too, and no class. */
+static void check_head(const encoded *e, unsigned class_index) {
+    if (e->bytes == 0) {
+        assert_int_equal(class_index, 0);
+        return;
+    }
+    unsigned planes = e->out[0] & 15u, head_class = e->out[0] >> 5 & 3u;
+    if (class_index == QUANTISER_WIDE)
+        assert_true(planes >= 8 && head_class == 0);
+    else
+        assert_true(planes <= 7 && head_class == class_index);
 }
 
 static void test_encode_and_decode(void **state) {
@@ -113,18 +125,19 @@ static void test_encode_and_decode(void **state) {
         tile_padding padding;
         int wide = (int)rng_below(&r, 2), chained = (int)rng_below(&r, 2);
         real_padding(&r, chained, &padding);
-        unsigned class_index = (unsigned)rng_below(&r, QUANTISER_CLASSES);
+        unsigned class_index = wide ? QUANTISER_WIDE : (unsigned)rng_below(&r, QUANTISER_WIDE);
         random_codes(&r, wide, &padding, &codes);
-        encode_with(COMET_ISA_REFERENCE, &codes, wide, chained, class_index, &padding, &expected);
+        encode_with(COMET_ISA_REFERENCE, &codes, chained, class_index, &padding, &expected);
+        check_head(&expected, class_index);
         predicted[wide][chained] += expected.predicted;
         for (int i = 0; i < isas.count; i++) {
-            encode_with(isas.isa[i], &codes, wide, chained, class_index, &padding, &got);
+            encode_with(isas.isa[i], &codes, chained, class_index, &padding, &got);
             if (got.bytes != expected.bytes || memcmp(got.out, expected.out, (size_t)got.bytes) != 0)
                 fail_msg("encode %s wide %d chained %d: %d bytes, reference %d", isa_name(isas.isa[i]), wide, chained,
                          got.bytes, expected.bytes);
             assert_int_equal(got.predicted, expected.predicted);
             if (got.bytes)
-                check_decode(&g, isas.isa[i], &got, wide, chained, class_index, &padding, &codes);
+                check_decode(&g, isas.isa[i], &got, chained, class_index, &padding, &codes);
         }
     }
     for (int i = 0; i < 4; i++)
@@ -180,16 +193,16 @@ static void test_carries(void **state) {
         int chained = (int)rng_below(&r, 2);
         real_padding(&r, chained, &padding);
         codes_with_jumps(&r, &padding, &codes);
-        encode_with(COMET_ISA_REFERENCE, &codes, 0, chained, 0, &padding, &expected);
+        encode_with(COMET_ISA_REFERENCE, &codes, chained, 0, &padding, &expected);
         seen[chained][first_carry(codes.narrow, chained)] += expected.predicted && padding.all_valid;
         for (int i = 0; i < isas.count; i++) {
-            encode_with(isas.isa[i], &codes, 0, chained, 0, &padding, &got);
+            encode_with(isas.isa[i], &codes, chained, 0, &padding, &got);
             if (got.bytes != expected.bytes || memcmp(got.out, expected.out, (size_t)got.bytes) != 0)
                 fail_msg("encode %s chained %d: %d bytes, reference %d", isa_name(isas.isa[i]), chained, got.bytes,
                          expected.bytes);
             assert_int_equal(got.predicted, expected.predicted);
             if (got.bytes)
-                check_decode(&g, isas.isa[i], &got, 0, chained, 0, &padding, &codes);
+                check_decode(&g, isas.isa[i], &got, chained, 0, &padding, &codes);
         }
     }
     for (int row = 0; row <= TILE_ROWS; row++)
@@ -260,7 +273,6 @@ static void test_decode_any_residuals(void **state) {
     static int8_t d[TILE_VALUES], firsts[TILE_LANES], expected[TILE_VALUES];
     static uint8_t tile[TILE_ENCODED_MAX + TILE_DECODE_SLACK];
     static _Alignas(64) tile_codes got;
-    const uint8_t class_is_wide[QUANTISER_CLASSES] = {0};
     int rounds = effort(4000), carries[2] = {0};
     for (int round = 0; round < rounds; round++) {
         int chained = (int)rng_below(&r, 2);
@@ -269,8 +281,8 @@ static void test_decode_any_residuals(void **state) {
         int bytes = tile_of_residuals(d, firsts, chained, tile);
         carries[codes_of_any_residuals(d, firsts, chained, expected)]++;
         for (int i = 0; i < isas.count; i++) {
-            assert_true(
-                comet_tile_kernels(isas.isa[i])->decode(tile, bytes, class_is_wide, chained, &got, &class_index));
+            assert_true(comet_tile_kernels(isas.isa[i])->decode(tile, bytes, chained, &got, &class_index));
+            assert_int_equal(class_index, 0);
             if (memcmp(got.narrow, expected, sizeof expected) != 0)
                 fail_msg("%s, chained %d, round %d", isa_name(isas.isa[i]), chained, round);
         }
@@ -290,33 +302,78 @@ static void test_decode_hostile(void **state) {
     for (int round = 0; round < rounds; round++) {
         tile_padding padding = {.all_valid = 1};
         int wide = (int)rng_below(&r, 2), chained = (int)rng_below(&r, 2);
-        uint8_t class_is_wide[QUANTISER_CLASSES] = {(uint8_t)wide, 0, 1, 0};
         random_codes(&r, wide, &padding, &codes);
-        encode_with(COMET_ISA_REFERENCE, &codes, wide, chained, 0, &padding, &e);
+        encode_with(COMET_ISA_REFERENCE, &codes, chained, wide ? QUANTISER_WIDE : 0, &padding, &e);
         int bytes = (int)rng_between(&r, 1, e.bytes < 2 ? 60 : rng_below(&r, 2) ? e.bytes : TILE_ENCODED_MAX);
         for (int i = 0; i < bytes; i++)
             if (i >= e.bytes || rng_below(&r, 40) == 0)
                 e.out[i] = (uint8_t)rng_next(&r);
         unsigned expected_class, got_class;
         uint8_t *tile = guarded_place(&g, e.out, (size_t)bytes + TILE_DECODE_SLACK);
-        int ok = comet_tile_reference.decode(tile, bytes, class_is_wide, chained, &expected, &expected_class);
+        int ok = comet_tile_reference.decode(tile, bytes, chained, &expected, &expected_class);
         accepted += ok;
         for (int i = 1; i < isas.count; i++) {
-            int also = comet_tile_kernels(isas.isa[i])->decode(tile, bytes, class_is_wide, chained, &got, &got_class);
+            int also = comet_tile_kernels(isas.isa[i])->decode(tile, bytes, chained, &got, &got_class);
             assert_int_equal(also, ok);
             if (!ok)
                 continue;
             assert_int_equal(got_class, expected_class);
-            assert_memory_equal(&got, &expected, code_bytes(class_is_wide[got_class]));
+            assert_memory_equal(&got, &expected, code_bytes(got_class == QUANTISER_WIDE));
         }
     }
     assert_true(accepted > rounds / 100);
     guarded_free(&g);
 }
 
+/* Wide codes whose residuals need k planes, directly and predicted: eight are stored at least. */
+static void test_small_wide_residuals(void **state) {
+    (void)state;
+    static _Alignas(64) tile_codes codes;
+    static encoded e;
+    guarded g;
+    guarded_new(&g, OUT_BYTES);
+    tile_padding padding = {.all_valid = 1};
+    for (int i = 0; i < isas.count; i++)
+        for (int k = 0; k <= 15; k++)
+            for (int smooth = 0; smooth < 2; smooth++) {
+                for (int v = 0; v < TILE_VALUES; v++)
+                    codes.wide[v] = (int16_t)(smooth ? 30000 : 0);
+                codes.wide[777] = (int16_t)(codes.wide[777] + (smooth ? -1 : 1) * ((1 << k) - 1));
+                encode_with(isas.isa[i], &codes, 1, QUANTISER_WIDE, &padding, &e);
+                assert_int_equal(e.predicted, smooth);
+                assert_int_equal(e.out[0] & 15, k < 8 ? 8 : k);
+                for (int p = k; p < 8; p++)
+                    assert_int_equal(e.out[1 + p], 0);
+                check_decode(&g, isas.isa[i], &e, 1, QUANTISER_WIDE, &padding, &codes);
+            }
+    guarded_free(&g);
+}
+
+/* Every head, in front of flags of empty columns. */
+static void test_every_head(void **state) {
+    (void)state;
+    static _Alignas(64) tile_codes codes;
+    uint8_t tile[32 + TILE_DECODE_SLACK] = {0};
+    for (int i = 0; i < isas.count; i++)
+        for (unsigned head = 0; head < 256; head++) {
+            unsigned n = head & 15u, sign = head >> 4 & 1u, head_class = head >> 5 & 3u, got_class = 99;
+            int firsts = head & 0x80u ? (n >= 8 ? 2 : 1) : 0, bytes = (int)(1 + n + sign) + firsts;
+            tile[0] = (uint8_t)head;
+            memset(&codes, 0xEE, sizeof codes);
+            int ok = comet_tile_kernels(isas.isa[i])->decode(tile, bytes, 1, &codes, &got_class);
+            assert_int_equal(ok, n < 8 || head_class == 0);
+            if (!ok)
+                continue;
+            assert_int_equal(got_class, n < 8 ? head_class : QUANTISER_WIDE);
+            for (int v = 0; v < TILE_VALUES; v++)
+                assert_int_equal(n < 8 ? codes.narrow[v] : codes.wide[v], 0);
+        }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_encode_and_decode), cmocka_unit_test(test_carries),
-                                       cmocka_unit_test(test_decode_any_residuals),
-                                       cmocka_unit_test(test_decode_hostile)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_small_wide_residuals), cmocka_unit_test(test_every_head),
+        cmocka_unit_test(test_encode_and_decode),    cmocka_unit_test(test_carries),
+        cmocka_unit_test(test_decode_any_residuals), cmocka_unit_test(test_decode_hostile)};
     return cmocka_run_group_tests(tests, group_setup, NULL);
 }

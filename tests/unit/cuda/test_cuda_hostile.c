@@ -114,7 +114,7 @@ static int32_t decode_on_device(target *g, const cuda_block *memory, const uint6
 static int is_of_last_code(const unsigned char *stream, double value) {
     spec_stream s = {.codec = stream[6], .dtype = stream[7], .flags = stream[10]};
     memcpy(&s.bound, stream + AT_BOUND, sizeof s.bound);
-    for (int c = 0; c < 4; c++) {
+    for (int c = 0; c < SPEC_CLASSES; c++) {
         spec_class k = spec_class_of(&s, c);
         double least = k.wide ? 32767.0 : 126.9, most = k.wide ? 32769.0 : 128.6, step = (double)k.s;
         if (k.exists && ((value <= -least * step && value >= -most * step) || (k.wide && value <= -65504.0)))

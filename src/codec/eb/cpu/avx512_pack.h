@@ -226,10 +226,10 @@ static inline unsigned planes_used(const __m512i ballots[2]) {
     return _pext_u32(columns | columns >> 2, 0x11111111);
 }
 
-static int encode(const tile_codes *codes, int wide, int chained, unsigned class_index, const tile_padding *padding,
-                  uint8_t *out, int *predicted) {
-    if (wide || !padding->all_valid)
-        return encode_generic(codes, wide, chained, class_index, padding, out, predicted);
+static int encode(const tile_codes *codes, int chained, unsigned class_index, const tile_padding *padding, uint8_t *out,
+                  int *predicted) {
+    if (class_index == QUANTISER_WIDE || !padding->all_valid)
+        return encode_generic(codes, chained, class_index, padding, out, predicted);
     _Alignas(64) uint8_t planes[8][PLANE_BYTES];
     column_set set;
     __m512i ballots[2];
@@ -237,13 +237,12 @@ static int encode(const tile_codes *codes, int wide, int chained, unsigned class
     if (!*predicted)
         planes_of_codes(codes->narrow, chained, 0, planes, ballots);
     else if (!planes_of_codes(codes->narrow, chained, 1, planes, ballots))
-        return encode_generic(codes, wide, chained, class_index, padding, out, predicted);
+        return encode_generic(codes, chained, class_index, padding, out, predicted);
     unsigned used = planes_used(ballots);
     if (used == 0 && !*predicted && class_index == 0)
         return 0;
     int n = (int)comet_bit_width(used & 0x7fu), sign = (int)(used >> 7);
-    out[0] = (uint8_t)((unsigned)n | (sign ? HEAD_SIGN : 0u) | class_index << HEAD_CLASS_SHIFT |
-                       (*predicted ? HEAD_PREDICTED : 0u));
+    out[0] = (uint8_t)((unsigned)n | (sign ? HEAD_SIGN : 0u) | comet_head_of(class_index, *predicted));
     uint8_t *flags = out + 1, *next = flags + n + sign;
     if (*predicted && chained)
         *next++ = (uint8_t)codes->narrow[0];

@@ -24,20 +24,11 @@ static inline __m512i codes_nearest(__m512 x, __m512 inverse) {
     return _mm512_castps_si512(_mm512_fmadd_ps(x, inverse, _mm512_set1_ps(MAGIC)));
 }
 
-static inline __m512i codes_keep_rise(__m512 x, __m512 inverse) {
-    const __m512i bits = _mm512_castps_si512(x), zero = _mm512_setzero_si512();
-    __m512i code = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_abs_ps(x), inverse));
-    __mmask16 nonzero = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x7fffffff));
-    code = _mm512_mask_add_epi32(code, nonzero, code, _mm512_set1_epi32(1));
-    return _mm512_mask_sub_epi32(code, _mm512_movepi32_mask(bits), zero, code);
-}
-
-static inline void quantise_rows(const float *v, __m512 inverse, int keep, __m512i *rows) {
+static inline void quantise_rows(const float *v, __m512 inverse, __m512i *rows) {
     for (int i = 0; i < 16; i++) {
         __m512i c[4];
         for (int j = 0; j < 4; j++) {
-            __m512 x = _mm512_load_ps(v + 64 * i + 16 * j);
-            c[j] = keep ? codes_keep_rise(x, inverse) : codes_nearest(x, inverse);
+            c[j] = codes_nearest(_mm512_load_ps(v + 64 * i + 16 * j), inverse);
         }
         rows[i] = narrow_four(c[0], c[1], c[2], c[3]);
     }
@@ -104,16 +95,13 @@ static void interleaved_of_linear(const int8_t *from, int8_t *to) {
 
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
     quantiser_mode mode = how->c->mode;
-    if (how->c->wide || (mode != QUANTISE_NEAREST && mode != QUANTISE_KEEP_RISE)) {
+    if (how->c->wide || mode != QUANTISE_NEAREST) {
         quantise_generic(v, order, how, codes);
         return;
     }
     __m512i rows[16];
     __m512 inverse = _mm512_set1_ps(how->c->inverse);
-    if (mode == QUANTISE_NEAREST)
-        quantise_rows(v, inverse, 0, rows);
-    else
-        quantise_rows(v, inverse, 1, rows);
+    quantise_rows(v, inverse, rows);
     if (order == TILE_INTERLEAVED)
         for (int k = 0; k < TILE_ROWS; k++)
             row_to_linear(rows + 4 * k);

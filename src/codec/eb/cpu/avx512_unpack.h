@@ -124,17 +124,16 @@ static inline void put_firsts(__m512i *q, __m256i firsts, int chained) {
     }
 }
 
-static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QUANTISER_CLASSES], int chained,
-                  tile_codes *codes, unsigned *class_index) {
+static int decode(const uint8_t *tile, int bytes, int chained, tile_codes *codes, unsigned *class_index) {
     unsigned head = tile[0];
-    if (class_is_wide[head >> HEAD_CLASS_SHIFT & 3u])
-        return decode_generic(tile, bytes, class_is_wide, chained, codes, class_index);
+    if (comet_head_is_wide(head))
+        return decode_generic(tile, bytes, chained, codes, class_index);
     _Alignas(64) uint8_t planes[8][PLANE_BYTES];
     column_set set;
     const uint8_t *end = tile + bytes;
-    int n = (int)(head & 15u), sign = !!(head & HEAD_SIGN), predicted = !!(head & HEAD_PREDICTED);
-    *class_index = head >> HEAD_CLASS_SHIFT & 3u;
-    if (n > 7 || bytes < 1 + n + sign)
+    int n = (int)(head & HEAD_PLANES), sign = !!(head & HEAD_SIGN), predicted = !!(head & HEAD_PREDICTED);
+    *class_index = comet_head_class(head);
+    if (bytes < 1 + n + sign)
         return 0;
     const uint8_t *flags = tile + 1, *next = flags + n + sign;
     __m256i firsts = _mm256_setzero_si256();

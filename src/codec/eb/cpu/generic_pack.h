@@ -86,10 +86,11 @@ static void split_wide(const uint16_t *f, uint8_t *low, uint8_t *high) {
     }
 }
 
-static int encode_generic(const tile_codes *codes, int wide, int chained, unsigned class_index,
-                          const tile_padding *padding, uint8_t *out, int *predicted) {
+static int encode_generic(const tile_codes *codes, int chained, unsigned class_index, const tile_padding *padding,
+                          uint8_t *out, int *predicted) {
     _Alignas(64) tile_planes planes;
     _Alignas(64) uint8_t low[TILE_VALUES], high[TILE_VALUES];
+    int wide = class_index == QUANTISER_WIDE;
     uint32_t used;
     if (wide) {
         uint16_t folded[TILE_VALUES];
@@ -107,12 +108,13 @@ static int encode_generic(const tile_codes *codes, int wide, int chained, unsign
     if (used == 0 && !*predicted && class_index == 0)
         return 0;
     plane_list list = {.n = (int)comet_bit_width(used & 0x7fffu), .sign = (int)(used >> SIGN_PLANE)};
+    if (wide && list.n < HEAD_WIDE_PLANES)
+        list.n = HEAD_WIDE_PLANES;
     for (int p = 0; p < list.n; p++)
         list.plane[p] = planes[p];
     if (list.sign)
         list.plane[list.n] = planes[wide ? SIGN_PLANE : 7];
-    out[0] = (uint8_t)((unsigned)list.n | (list.sign ? HEAD_SIGN : 0u) | class_index << HEAD_CLASS_SHIFT |
-                       (*predicted ? HEAD_PREDICTED : 0u));
+    out[0] = (uint8_t)((unsigned)list.n | (list.sign ? HEAD_SIGN : 0u) | comet_head_of(class_index, *predicted));
     uint8_t *flags = out + 1, *next = flags + list.n + list.sign;
     if (*predicted)
         next = write_firsts(codes, wide, chained, next);
@@ -120,9 +122,9 @@ static int encode_generic(const tile_codes *codes, int wide, int chained, unsign
 }
 
 #ifndef HAVE_ENCODE
-static int encode(const tile_codes *codes, int wide, int chained, unsigned class_index, const tile_padding *padding,
-                  uint8_t *out, int *predicted) {
-    return encode_generic(codes, wide, chained, class_index, padding, out, predicted);
+static int encode(const tile_codes *codes, int chained, unsigned class_index, const tile_padding *padding, uint8_t *out,
+                  int *predicted) {
+    return encode_generic(codes, chained, class_index, padding, out, predicted);
 }
 #endif
 
@@ -201,15 +203,14 @@ static void codes_of_planes(const tile_planes planes, int wide, const int16_t *f
     codes_of_residuals_wide(folded, firsts, chained, codes->wide);
 }
 
-static int decode_generic(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QUANTISER_CLASSES], int chained,
-                          tile_codes *codes, unsigned *class_index) {
+static int decode_generic(const uint8_t *tile, int bytes, int chained, tile_codes *codes, unsigned *class_index) {
     _Alignas(64) tile_planes planes;
     const uint8_t *end = tile + bytes;
     unsigned head = tile[0];
-    int n = (int)(head & 15u), sign = !!(head & HEAD_SIGN), predicted = !!(head & HEAD_PREDICTED);
-    *class_index = head >> HEAD_CLASS_SHIFT & 3u;
-    int wide = class_is_wide[*class_index];
-    if ((!wide && n > 7) || bytes < 1 + n + sign)
+    int n = (int)(head & HEAD_PLANES), sign = !!(head & HEAD_SIGN), predicted = !!(head & HEAD_PREDICTED);
+    int wide = comet_head_is_wide(head);
+    *class_index = comet_head_class(head);
+    if (*class_index == QUANTISER_CLASSES || bytes < 1 + n + sign)
         return 0;
     const uint8_t *flags = tile + 1, *next = flags + n + sign;
     int16_t firsts[TILE_LANES];
@@ -232,9 +233,8 @@ static int decode_generic(const uint8_t *tile, int bytes, const uint8_t class_is
 }
 
 #ifndef HAVE_DECODE
-static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QUANTISER_CLASSES], int chained,
-                  tile_codes *codes, unsigned *class_index) {
-    return decode_generic(tile, bytes, class_is_wide, chained, codes, class_index);
+static int decode(const uint8_t *tile, int bytes, int chained, tile_codes *codes, unsigned *class_index) {
+    return decode_generic(tile, bytes, chained, codes, class_index);
 }
 #endif
 

@@ -22,14 +22,24 @@ static inline int32_t floor_to_int(float v) {
     return towards_zero - ((float)towards_zero > v);
 }
 
+/* The integers around the product, which a double holds exactly: both factors have 24 bits. */
+static inline int32_t floor_of_product(float v, float inverse) {
+    double product = (double)v * (double)inverse;
+    int32_t towards_zero = (int32_t)product;
+    return towards_zero - ((double)towards_zero > product);
+}
+
+static inline int32_t ceil_of_product(float v, float inverse) {
+    return -floor_of_product(-v, inverse);
+}
+
 static inline int32_t code_stochastic(float x, float inverse, float u) {
     return floor_to_int(fmaf(x, inverse, u));
 }
 
 static inline int32_t code_keep_rise(float x, float inverse) {
-    uint32_t bits = comet_bits_of(x);
-    int32_t code = (int32_t)(fabsf(x) * inverse) + ((bits << 1) != 0);
-    return bits >> 31 ? -code : code;
+    int32_t code = ceil_of_product(fabsf(x), inverse);
+    return comet_bits_of(x) >> 31 ? -code : code;
 }
 
 static inline int32_t code_keep_tread(float x, float inverse) {
@@ -38,22 +48,20 @@ static inline int32_t code_keep_tread(float x, float inverse) {
     return code == 0 && (bits << 1) != 0 ? least : code;
 }
 
-static inline int32_t code_grid(float y, float inverse, float edge, float remainder, int32_t first_upper) {
-    int32_t code = floor_to_int((y - remainder) * inverse);
-    int32_t upper = code < first_upper ? first_upper : code, lower = code >= first_upper ? first_upper - 1 : code;
-    return y > edge ? upper : lower;
+/* The sign of a difference is always right, so the side is. */
+static inline int32_t code_grid(float y, float inverse, float edge, int32_t first_upper) {
+    return first_upper + floor_of_product(y - edge, inverse);
 }
 
 static void quantise_grid(const float *v, const tile_quantise *how, int32_t *restrict codes) {
     const tile_channels *channels = how->grid->channels;
-    float edge_lane[TILE_LANES], remainder_lane[TILE_LANES], inverse = how->c->inverse;
+    float edge_lane[TILE_LANES], inverse = how->c->inverse;
     int32_t code_lane[TILE_LANES];
     const float *edge = table_of(channels, how->grid->edge, edge_lane);
-    const float *remainder = table_of(channels, how->grid->remainder, remainder_lane);
     const int32_t *code = table_of(channels, how->grid->code, code_lane);
     if (!channels->by_lane)
         memset(codes, 0, TILE_VALUES * sizeof *codes); /* padding */
-    FOR_CHANNELS(channels, codes[i] = code_grid(v[i], inverse, edge[c], remainder[c], code[c]))
+    FOR_CHANNELS(channels, codes[i] = code_grid(v[i], inverse, edge[c], code[c]))
 }
 
 /* Noise of the values of row k: of column m of lane l at noise[m][l]. */
@@ -179,11 +187,13 @@ static void quantise(const float *v, tile_order order, const tile_quantise *how,
 
 static void dequantise_grid(const int32_t *q, const tile_quantise *how, float *restrict v) {
     const tile_channels *channels = how->grid->channels;
-    float remainder_lane[TILE_LANES], half = 0.5f * how->c->step;
-    const float *remainder = table_of(channels, how->grid->remainder, remainder_lane);
+    float edge_lane[TILE_LANES], half = 0.5f * how->c->step;
+    int32_t code_lane[TILE_LANES];
+    const float *edge = table_of(channels, how->grid->edge, edge_lane);
+    const int32_t *code = table_of(channels, how->grid->code, code_lane);
     if (!channels->by_lane)
         memset(v, 0, TILE_VALUES * sizeof *v); /* padding */
-    FOR_CHANNELS(channels, v[i] = fmaf((float)(2 * q[i] + 1), half, remainder[c]))
+    FOR_CHANNELS(channels, v[i] = fmaf((float)(2 * (q[i] - code[c]) + 1), half, edge[c]))
 }
 
 static void dequantise_values(const int32_t *q, const tile_quantise *how, float *v) {
@@ -195,7 +205,7 @@ static void dequantise_values(const int32_t *q, const tile_quantise *how, float 
         for (int i = 0; i < TILE_VALUES; i++)
             v[i] = (float)q[i] * step;
         break;
-    case QUANTISE_KEEP_RISE: /* +-(2 j + 1) with j + 1 = |q| is 2 q -+ 1, and 0 for 0 */
+    case QUANTISE_KEEP_RISE: /* +-(2 |q| - 1) is 2 q -+ 1, and 0 for 0 */
         for (int i = 0; i < TILE_VALUES; i++)
             v[i] = (float)(2 * q[i] - (q[i] > 0) + (q[i] < 0)) * half;
         break;

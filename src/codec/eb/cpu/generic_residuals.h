@@ -10,7 +10,6 @@
 
 enum { COLUMN_BYTES = 32, PLANE_BYTES = 128, COLUMNS = 4, FULL_FROM = 28, PREDICTION_COST = 128 };
 enum { COLUMN_EMPTY = 0, COLUMN_SOME = 1, COLUMN_FULL = 2, COLUMN_SINGLE = 3 };
-enum { HEAD_SIGN = 1 << 4, HEAD_CLASS_SHIFT = 5, HEAD_PREDICTED = 1 << 7 };
 
 /* Sixteen planes: magnitudes first, the sign last. Narrow codes use magnitudes 0-6 and the sign. */
 enum { PLANES = 16, SIGN_PLANE = 15 };

@@ -153,7 +153,7 @@ static int count_upper(const tile_channels *channels, const float *edge, const u
     uint32_t flip_lane[TILE_LANES], upper = 0;
     edge = table_of(channels, edge, edge_lane);
     flip = table_of(channels, flip, flip_lane);
-    FOR_CHANNELS(channels, upper += (uint32_t)(values[i] > edge[c]) ^ flip[c])
+    FOR_CHANNELS(channels, upper += (uint32_t)(values[i] >= edge[c]) ^ flip[c])
     return (int)upper;
 }
 

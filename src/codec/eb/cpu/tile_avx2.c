@@ -291,28 +291,18 @@ static inline __m256i codes_nearest(__m256 x, __m256 inverse) {
     return _mm256_sub_epi32(_mm256_castps_si256(_mm256_fmadd_ps(x, inverse, magic)), _mm256_castps_si256(magic));
 }
 
-static inline __m256i codes_keep_rise(__m256 x, __m256 inverse) {
-    const __m256i bits = _mm256_castps_si256(x), one = _mm256_set1_epi32(1), zero = _mm256_setzero_si256();
-    __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-    __m256i code = _mm256_cvttps_epi32(_mm256_mul_ps(magnitude, inverse));
-    code = _mm256_add_epi32(code, _mm256_add_epi32(one, _mm256_cmpeq_epi32(_mm256_castps_si256(magnitude), zero)));
-    return _mm256_sign_epi32(code, _mm256_or_si256(bits, one)); /* or: its sign is never 0 */
-}
-
 /* 32 codes as bytes. */
-static inline __m256i quantise_32(const float *v, __m256 inverse, int keep) {
+static inline __m256i quantise_32(const float *v, __m256 inverse) {
     __m256i c[4];
-    for (int i = 0; i < 4; i++) {
-        __m256 x = _mm256_load_ps(v + 8 * i);
-        c[i] = keep ? codes_keep_rise(x, inverse) : codes_nearest(x, inverse);
-    }
+    for (int i = 0; i < 4; i++)
+        c[i] = codes_nearest(_mm256_load_ps(v + 8 * i), inverse);
     __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3]));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
     quantiser_mode mode = how->c->mode;
-    if (how->c->wide || (mode != QUANTISE_NEAREST && mode != QUANTISE_KEEP_RISE)) {
+    if (how->c->wide || mode != QUANTISE_NEAREST) {
         quantise_generic(v, order, how, codes);
         return;
     }
@@ -320,8 +310,7 @@ static void quantise(const float *v, tile_order order, const tile_quantise *how,
     int8_t *to = order == TILE_LINEAR ? codes->narrow : places;
     __m256 inverse = _mm256_set1_ps(how->c->inverse);
     for (int i = 0; i < TILE_VALUES; i += 32)
-        _mm256_store_si256((__m256i *)(to + i),
-                           mode == QUANTISE_NEAREST ? quantise_32(v + i, inverse, 0) : quantise_32(v + i, inverse, 1));
+        _mm256_store_si256((__m256i *)(to + i), quantise_32(v + i, inverse));
     if (order == TILE_INTERLEAVED)
         linear_of_interleaved(places, codes->narrow);
 }

@@ -28,10 +28,9 @@ static void linear_of_interleaved(const int8_t *from, int8_t *to);
 static void interleaved_of_linear(const int8_t *from, int8_t *to);
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes);
 static void dequantise(const tile_codes *codes, tile_order order, const tile_quantise *how, float *v);
-static int encode(const tile_codes *codes, int wide, int chained, unsigned class_index, const tile_padding *padding,
-                  uint8_t *out, int *predicted);
-static int decode(const uint8_t *tile, int bytes, const uint8_t class_is_wide[QUANTISER_CLASSES], int chained,
-                  tile_codes *codes, unsigned *class_index);
+static int encode(const tile_codes *codes, int chained, unsigned class_index, const tile_padding *padding, uint8_t *out,
+                  int *predicted);
+static int decode(const uint8_t *tile, int bytes, int chained, tile_codes *codes, unsigned *class_index);
 
 #include "codec/eb/cpu/tile_generic.h"
 /* and these are built on it */
