@@ -14,6 +14,7 @@ typedef struct eb_grid {
     uint32_t *flip; /* 1: a ReLU is on where the value is below on_edge; else it is where it is not */
     float *edge[GRID_CLASSES];
     int32_t *code[GRID_CLASSES];
+    float *middle[GRID_CLASSES];
 } eb_grid;
 
 size_t comet_eb_grid_bytes(const comet_codec_grid *grid); /* 0 for NULL */

@@ -19,6 +19,7 @@ typedef struct edge_case {
     double bound;
     float h, slope;
     grid_channel g;
+    float middle;
     tile_channels channels;
     tile_grid grid;
     int count;
@@ -69,7 +70,8 @@ static void run_tile(edge_case *e) {
     e->channels.consecutive = 0;
     e->channels.count = 1;
     e->channels.pieces[0] = (channel_piece){.at = 0, .count = TILE_VALUES, .channel = 0};
-    e->grid = (tile_grid){.channels = &e->channels, .edge = &e->g.edge, .code = &e->g.code};
+    e->middle = 0.5f - (float)e->g.code;
+    e->grid = (tile_grid){.channels = &e->channels, .edge = &e->g.edge, .code = &e->g.code, .middle = &e->middle};
     tile_quantise how = {.c = &e->c, .grid = &e->grid};
     for (int k = 0; k < isas.count; k++) {
         const tile_kernels *kernels = comet_tile_kernels(isas.isa[k]);

@@ -24,11 +24,20 @@ static inline __m512i codes_nearest(__m512 x, __m512 inverse) {
     return _mm512_castps_si512(_mm512_fmadd_ps(x, inverse, _mm512_set1_ps(MAGIC)));
 }
 
-static inline void quantise_rows(const float *v, __m512 inverse, __m512i *rows) {
+/* Rounded up as it is added: the ceiling of a product that is not rounded. */
+static inline __m512i codes_keep_rise(__m512 x, __m512 inverse) {
+    __m512i code = _mm512_castps_si512(_mm512_fmadd_round_ps(_mm512_abs_ps(x), inverse, _mm512_set1_ps(MAGIC),
+                                                             _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
+    __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(x));
+    return _mm512_mask_sub_epi32(code, negative, _mm512_setzero_si512(), code);
+}
+
+static inline void quantise_rows(const float *v, __m512 inverse, int keep, __m512i *rows) {
     for (int i = 0; i < 16; i++) {
         __m512i c[4];
         for (int j = 0; j < 4; j++) {
-            c[j] = codes_nearest(_mm512_load_ps(v + 64 * i + 16 * j), inverse);
+            __m512 x = _mm512_load_ps(v + 64 * i + 16 * j);
+            c[j] = keep ? codes_keep_rise(x, inverse) : codes_nearest(x, inverse);
         }
         rows[i] = narrow_four(c[0], c[1], c[2], c[3]);
     }
@@ -95,13 +104,16 @@ static void interleaved_of_linear(const int8_t *from, int8_t *to) {
 
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
     quantiser_mode mode = how->c->mode;
-    if (how->c->wide || mode != QUANTISE_NEAREST) {
+    if (how->c->wide || (mode != QUANTISE_NEAREST && mode != QUANTISE_KEEP_RISE)) {
         quantise_generic(v, order, how, codes);
         return;
     }
     __m512i rows[16];
     __m512 inverse = _mm512_set1_ps(how->c->inverse);
-    quantise_rows(v, inverse, rows);
+    if (mode == QUANTISE_NEAREST)
+        quantise_rows(v, inverse, 0, rows);
+    else
+        quantise_rows(v, inverse, 1, rows);
     if (order == TILE_INTERLEAVED)
         for (int k = 0; k < TILE_ROWS; k++)
             row_to_linear(rows + 4 * k);

@@ -22,12 +22,24 @@ static inline int32_t floor_to_int(float v) {
     return towards_zero - ((float)towards_zero > v);
 }
 
-/* The integers around the product, which a double holds exactly: both factors have 24 bits. */
+/* The integers around a product that is not rounded. */
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+/*
+ * The nearest integer n, and the sign of what is left of the product: an fma has it right even where it underflows, and
+ * MAGIC - rounded, which is -n, is +0 for n = 0, so that nothing left has no sign.
+ */
+static inline int32_t floor_of_product(float v, float inverse) {
+    float rounded = fmaf(v, inverse, MAGIC), left = fmaf(v, inverse, MAGIC - rounded);
+    return (int32_t)(comet_bits_of(rounded) - comet_bits_of(MAGIC) - (comet_bits_of(left) >> 31));
+}
+#else
+/* A double holds it: both factors have 24 bits. */
 static inline int32_t floor_of_product(float v, float inverse) {
     double product = (double)v * (double)inverse;
     int32_t towards_zero = (int32_t)product;
     return towards_zero - ((double)towards_zero > product);
 }
+#endif
 
 static inline int32_t ceil_of_product(float v, float inverse) {
     return -floor_of_product(-v, inverse);
@@ -187,13 +199,12 @@ static void quantise(const float *v, tile_order order, const tile_quantise *how,
 
 static void dequantise_grid(const int32_t *q, const tile_quantise *how, float *restrict v) {
     const tile_channels *channels = how->grid->channels;
-    float edge_lane[TILE_LANES], half = 0.5f * how->c->step;
-    int32_t code_lane[TILE_LANES];
+    float edge_lane[TILE_LANES], middle_lane[TILE_LANES], step = how->c->step;
     const float *edge = table_of(channels, how->grid->edge, edge_lane);
-    const int32_t *code = table_of(channels, how->grid->code, code_lane);
+    const float *middle = table_of(channels, how->grid->middle, middle_lane);
     if (!channels->by_lane)
         memset(v, 0, TILE_VALUES * sizeof *v); /* padding */
-    FOR_CHANNELS(channels, v[i] = fmaf((float)(2 * (q[i] - code[c]) + 1), half, edge[c]))
+    FOR_CHANNELS(channels, v[i] = fmaf((float)q[i] + middle[c], step, edge[c]))
 }
 
 static void dequantise_values(const int32_t *q, const tile_quantise *how, float *v) {

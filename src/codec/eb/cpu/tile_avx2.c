@@ -291,28 +291,63 @@ static inline __m256i codes_nearest(__m256 x, __m256 inverse) {
     return _mm256_sub_epi32(_mm256_castps_si256(_mm256_fmadd_ps(x, inverse, magic)), _mm256_castps_si256(magic));
 }
 
+/*
+ * The instructions of AVX2 round as the thread's control word says. From here on they round up; `factor` goes through,
+ * so that no product with it is formed before.
+ */
+static inline unsigned round_up_from_here(__m256 *factor) {
+    unsigned before = _mm_getcsr(), up = (before & ~(unsigned)_MM_ROUND_MASK) | _MM_ROUND_UP;
+    __asm__ volatile("vldmxcsr %1" : "+x"(*factor) : "m"(up));
+    return before;
+}
+
+/* And from here on as before: what is stored at `results` was computed. */
+static inline void round_as_before(unsigned before, const void *results) {
+    __asm__ volatile("vldmxcsr %0" : : "m"(before), "r"(results) : "memory");
+}
+
+/* Between the two: the ceiling of a product that is not rounded. */
+static inline __m256i codes_keep_rise(__m256 x, __m256 inverse) {
+    return _mm256_sign_epi32(codes_nearest(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), x), inverse),
+                             _mm256_castps_si256(x));
+}
+
 /* 32 codes as bytes. */
-static inline __m256i quantise_32(const float *v, __m256 inverse) {
+static inline __m256i quantise_32(const float *v, __m256 inverse, int keep) {
     __m256i c[4];
-    for (int i = 0; i < 4; i++)
-        c[i] = codes_nearest(_mm256_load_ps(v + 8 * i), inverse);
+    for (int i = 0; i < 4; i++) {
+        __m256 x = _mm256_load_ps(v + 8 * i);
+        c[i] = keep ? codes_keep_rise(x, inverse) : codes_nearest(x, inverse);
+    }
     __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3]));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 static void quantise(const float *v, tile_order order, const tile_quantise *how, tile_codes *codes) {
     quantiser_mode mode = how->c->mode;
-    if (how->c->wide || mode != QUANTISE_NEAREST) {
+    if (how->c->wide || (mode != QUANTISE_NEAREST && mode != QUANTISE_KEEP_RISE)) {
         quantise_generic(v, order, how, codes);
         return;
     }
     _Alignas(32) int8_t places[TILE_VALUES];
     int8_t *to = order == TILE_LINEAR ? codes->narrow : places;
     __m256 inverse = _mm256_set1_ps(how->c->inverse);
-    for (int i = 0; i < TILE_VALUES; i += 32)
-        _mm256_store_si256((__m256i *)(to + i), quantise_32(v + i, inverse));
+    if (mode == QUANTISE_NEAREST) {
+        for (int i = 0; i < TILE_VALUES; i += 32)
+            _mm256_store_si256((__m256i *)(to + i), quantise_32(v + i, inverse, 0));
+    } else {
+        unsigned before = round_up_from_here(&inverse);
+        for (int i = 0; i < TILE_VALUES; i += 32)
+            _mm256_store_si256((__m256i *)(to + i), quantise_32(v + i, inverse, 1));
+        round_as_before(before, to);
+    }
     if (order == TILE_INTERLEAVED)
         linear_of_interleaved(places, codes->narrow);
+}
+
+/* Eight codes. */
+static inline __m256i load_integers(const int8_t *q) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)q));
 }
 
 static inline __m256 values_nearest(__m256i q, __m256 step) {
@@ -339,10 +374,15 @@ static void dequantise(const tile_codes *codes, tile_order order, const tile_qua
         interleaved_of_linear(q, places);
         q = places;
     }
-    __m256 step = _mm256_set1_ps(mode == QUANTISE_KEEP_RISE ? 0.5f * how->c->step : how->c->step);
-    for (int i = 0; i < TILE_VALUES; i += 8) {
-        __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(q + i)));
-        _mm256_store_ps(v + i, mode == QUANTISE_KEEP_RISE ? values_keep_rise(x, step) : values_nearest(x, step));
+    __m256 step = _mm256_set1_ps(how->c->step), half_step = _mm256_set1_ps(0.5f * how->c->step);
+    if (mode == QUANTISE_KEEP_RISE) {
+#pragma GCC unroll 4
+        for (int i = 0; i < TILE_VALUES; i += 8)
+            _mm256_store_ps(v + i, values_keep_rise(load_integers(q + i), half_step));
+    } else {
+#pragma GCC unroll 4
+        for (int i = 0; i < TILE_VALUES; i += 8)
+            _mm256_store_ps(v + i, values_nearest(load_integers(q + i), step));
     }
 }
 
