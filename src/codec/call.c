@@ -30,6 +30,8 @@ comet_status comet_call_choices(const comet_codec_params *p) {
                   (int)p->bound_kind);
     COMET_REQUIRE((unsigned)p->rounding <= COMET_ROUND_STOCHASTIC, "params->rounding is %d, which is none",
                   (int)p->rounding);
+    COMET_REQUIRE((unsigned)p->stats_kind <= COMET_STATS_NONE, "params->stats_kind is %d, which is none",
+                  (int)p->stats_kind);
     return COMET_OK;
 }
 

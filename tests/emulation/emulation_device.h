@@ -3,6 +3,7 @@
 #ifndef COMET_EMULATION_DEVICE_H
 #define COMET_EMULATION_DEVICE_H
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -673,6 +674,25 @@ static inline float __saturatef(float v) {
     return v > 0 ? (v < 1 ? v : 1.0f) : 0.0f;
 }
 
+// The quotient of two finite floats, rounded down or up: the product of a float with one is exact in a double.
+static inline float emulation_divide(float a, float b, int up) {
+    float q = a / b;
+    if (!(fabsf(q) <= FLT_MAX) || b == 0)
+        return q;
+    double rest = (double)a - (double)q * (double)b; // its sign, and that of b, say on which side q is
+    if (rest != 0 && (rest > 0) == (b > 0) && up)
+        q = nextafterf(q, INFINITY);
+    if (rest != 0 && (rest > 0) != (b > 0) && !up)
+        q = nextafterf(q, -INFINITY);
+    return q;
+}
+static inline float __fdiv_rd(float a, float b) {
+    return emulation_divide(a, b, 0);
+}
+static inline float __fdiv_ru(float a, float b) {
+    return emulation_divide(a, b, 1);
+}
+
 // ---- 16-bit numbers, for device.cuh ----
 
 static inline float emulation_float_of_f16(uint16_t bits) {
@@ -683,6 +703,22 @@ static inline uint32_t emulation_f16_of_float(float v) {
 }
 static inline uint32_t emulation_bf16_of_float(float v) {
     return v != v ? 0x7fffu : comet_bf16_of_f32(v);
+}
+
+// a b + c of both halves of words. A double holds the sum of such a product and number unless they lie far apart, and
+// rounding that to fp32 before the type changes nothing that kernels ask for: their results are numbers of the type.
+static inline uint32_t emulation_fma_halves(uint32_t a, uint32_t b, uint32_t c, int is_bf16, int relu) {
+    uint32_t word = 0;
+    for (int i = 0; i < 32; i += 16) {
+        float v[3];
+        const uint32_t bits[3] = {a >> i & 0xffffu, b >> i & 0xffffu, c >> i & 0xffffu};
+        for (int j = 0; j < 3; j++)
+            v[j] = is_bf16 ? comet_bf16_to_f32((uint16_t)bits[j]) : comet_f16_to_f32((uint16_t)bits[j]);
+        float sum = (float)((double)v[0] * (double)v[1] + (double)v[2]);
+        sum = relu && sum < 0 ? 0.0f : sum;
+        word |= (is_bf16 ? emulation_bf16_of_float(sum) : emulation_f16_of_float(sum)) << i;
+    }
+    return word;
 }
 
 #endif

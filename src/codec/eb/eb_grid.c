@@ -33,12 +33,12 @@ void comet_eb_grid_init(eb_grid *eb, const comet_codec_grid *grid, const quantis
     for (int c = 0; c < GRID_CLASSES; c++) {
         eb->edge[c] = table(memory, grid, 2 + 3 * c);
         eb->code[c] = table(memory, grid, 3 + 3 * c);
-        eb->middle[c] = table(memory, grid, 4 + 3 * c);
+        eb->base[c] = table(memory, grid, 4 + 3 * c);
         for (int64_t i = 0; i < grid->channels; i++) {
             grid_channel g = comet_quantiser_grid(&q->classes[classes[c]], grid->threshold[i], slope_of(grid, i));
             eb->edge[c][i] = g.edge;
             eb->code[c][i] = g.code;
-            eb->middle[c][i] = 0.5f - (float)g.code;
+            eb->base[c][i] = g.base;
         }
     }
 }
@@ -66,5 +66,5 @@ int comet_eb_grid_count_on(const eb_grid *eb, const tile_io *io, const tile_chan
 
 tile_grid comet_eb_grid_on(const eb_grid *eb, const tile_channels *channels, unsigned class_index) {
     int c = class_index == QUANTISER_WIDE;
-    return (tile_grid){.channels = channels, .edge = eb->edge[c], .code = eb->code[c], .middle = eb->middle[c]};
+    return (tile_grid){.channels = channels, .edge = eb->edge[c], .code = eb->code[c], .base = eb->base[c]};
 }

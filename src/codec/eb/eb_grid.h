@@ -5,7 +5,7 @@
 
 #include "codec/eb/tile_io.h"
 
-enum { GRID_CLASSES = 2 }; /* what is decoded is fp32, which has a narrow class, 0, and the wide one */
+enum { GRID_CLASSES = 2 }; /* what is decoded is fp32, whose narrow classes have one step, and the wide one */
 
 /* One number for each channel. */
 typedef struct eb_grid {
@@ -14,7 +14,7 @@ typedef struct eb_grid {
     uint32_t *flip; /* 1: a ReLU is on where the value is below on_edge; else it is where it is not */
     float *edge[GRID_CLASSES];
     int32_t *code[GRID_CLASSES];
-    float *middle[GRID_CLASSES];
+    float *base[GRID_CLASSES];
 } eb_grid;
 
 size_t comet_eb_grid_bytes(const comet_codec_grid *grid); /* 0 for NULL */

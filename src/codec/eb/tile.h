@@ -61,7 +61,7 @@ typedef struct tile_grid {
     const tile_channels *channels;
     const float *edge;
     const int32_t *code;
-    const float *middle; /* 1/2 - code: (q + middle) steps from the edge is the middle of a code's bin */
+    const float *base;
 } tile_grid;
 
 /* What a quantiser needs beside the values. */

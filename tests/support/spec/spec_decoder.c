@@ -84,7 +84,7 @@ static float value_of(const spec_stream *s, const spec_class *c, int code, int64
         int64_t channel = spec_channel(s, index);
         int a;
         float e = spec_edge(c, s->grid->threshold[channel], s->grid->slope ? s->grid->slope[channel] : 1.0f, &a);
-        return fmaf((float)(2 * (code - a) + 1), c->s / 2, e);
+        return fmaf((float)(code + 192), c->s, fmaf(-((float)a + 191.5f), c->s, e));
     }
     if (c->rule != SPEC_RISE_RULE)
         return (float)code * c->s;

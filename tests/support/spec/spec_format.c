@@ -113,7 +113,9 @@ static spec_rule rule_of(const spec_stream *s) {
 static spec_class class_f32(const spec_stream *s, int index, float target) {
     if (index == SPEC_WIDE)
         return (spec_class){1, 1, cut(16, target * (1.0f - 0x1p-6f)), 32000.0f, rule_of(s)};
-    return (spec_class){index == 0, 0, cut(15, target * (1.0f - 0x1p-12f)), 127.0f, rule_of(s)};
+    int is_grid = rule_of(s) == SPEC_GRID_RULE;
+    float limit = is_grid && index == 0 ? 64.0f : 127.0f;
+    return (spec_class){index <= is_grid, 0, cut(15, target * (1.0f - 0x1p-12f)), limit, rule_of(s)};
 }
 
 static spec_class class_16_bit(const spec_stream *s, int index, float target) {

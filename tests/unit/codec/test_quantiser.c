@@ -51,10 +51,10 @@ static quantiser_mode mode_of(unsigned flags) {
 }
 
 static row row_f32(int index, double target, quantiser_mode mode) {
-    int wide = index == QUANTISER_WIDE;
-    double limit = !wide ? 127.0 : mode == QUANTISE_GRID ? 8000.0 : 32000.0;
+    int wide = index == QUANTISER_WIDE, is_grid = mode == QUANTISE_GRID;
+    double limit = wide ? (is_grid ? 8000.0 : 32000.0) : is_grid && index == 0 ? 64.0 : 127.0;
     double step = step_of(target, wide ? 1.0 - 0x1p-6 : 1.0 - 0x1p-12, wide ? 16 : 15);
-    return (row){index == 0 || wide, wide, step, limit, margin_of(mode), mode};
+    return (row){index <= is_grid || wide, wide, step, limit, margin_of(mode), mode};
 }
 
 static row row_half(comet_dtype dtype, int index, double bound, double target, quantiser_mode mode) {

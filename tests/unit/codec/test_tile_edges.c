@@ -19,7 +19,6 @@ typedef struct edge_case {
     double bound;
     float h, slope;
     grid_channel g;
-    float middle;
     tile_channels channels;
     tile_grid grid;
     int count;
@@ -70,8 +69,7 @@ static void run_tile(edge_case *e) {
     e->channels.consecutive = 0;
     e->channels.count = 1;
     e->channels.pieces[0] = (channel_piece){.at = 0, .count = TILE_VALUES, .channel = 0};
-    e->middle = 0.5f - (float)e->g.code;
-    e->grid = (tile_grid){.channels = &e->channels, .edge = &e->g.edge, .code = &e->g.code, .middle = &e->middle};
+    e->grid = (tile_grid){.channels = &e->channels, .edge = &e->g.edge, .code = &e->g.code, .base = &e->g.base};
     tile_quantise how = {.c = &e->c, .grid = &e->grid};
     for (int k = 0; k < isas.count; k++) {
         const tile_kernels *kernels = comet_tile_kernels(isas.isa[k]);
@@ -146,7 +144,7 @@ static void run_classes(edge_case *e, rng *r, unsigned flags, double steps) {
         if (e->c.reach == 0)
             continue;
         e->h = (float)(steps * (double)e->c.step);
-        e->g = flags == STREAM_GRID ? comet_quantiser_grid(&e->c, e->h, e->slope) : (grid_channel){0.0f, 0};
+        e->g = flags == STREAM_GRID ? comet_quantiser_grid(&e->c, e->h, e->slope) : (grid_channel){0};
         run_class(e, (double)e->g.edge);
     }
 }

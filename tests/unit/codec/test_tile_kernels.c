@@ -11,7 +11,7 @@
 
 typedef struct tile_case {
     _Alignas(64) float values[TILE_VALUES];
-    float edge[TILE_VALUES], middle[TILE_VALUES];
+    float edge[TILE_VALUES], base[TILE_VALUES];
     int32_t code[TILE_VALUES];
     tile_channels channels;
     tile_grid grid;
@@ -192,7 +192,7 @@ static void random_grid(rng *r, const quantiser_class *c, tile_case *t) {
         grid_channel g = comet_quantiser_grid(c, h, rng_below(r, 2) ? 1.0f : -1.0f);
         t->edge[i] = g.edge;
         t->code[i] = g.code;
-        t->middle[i] = 0.5f - (float)g.code;
+        t->base[i] = g.base;
     }
     t->channels.consecutive = (int)rng_below(r, 2);
     t->channels.count = 0;
@@ -203,7 +203,7 @@ static void random_grid(rng *r, const quantiser_class *c, tile_case *t) {
             .at = (int16_t)at, .count = (int16_t)count, .channel = (int32_t)rng_below(r, TILE_VALUES - count + 1)};
         at += count;
     }
-    t->grid = (tile_grid){.channels = &t->channels, .edge = t->edge, .code = t->code, .middle = t->middle};
+    t->grid = (tile_grid){.channels = &t->channels, .edge = t->edge, .code = t->code, .base = t->base};
 }
 
 static int channel_at(const tile_channels *channels, int place) {

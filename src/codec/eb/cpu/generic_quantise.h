@@ -199,12 +199,11 @@ static void quantise(const float *v, tile_order order, const tile_quantise *how,
 
 static void dequantise_grid(const int32_t *q, const tile_quantise *how, float *restrict v) {
     const tile_channels *channels = how->grid->channels;
-    float edge_lane[TILE_LANES], middle_lane[TILE_LANES], step = how->c->step;
-    const float *edge = table_of(channels, how->grid->edge, edge_lane);
-    const float *middle = table_of(channels, how->grid->middle, middle_lane);
+    float base_lane[TILE_LANES], step = how->c->step;
+    const float *base = table_of(channels, how->grid->base, base_lane);
     if (!channels->by_lane)
         memset(v, 0, TILE_VALUES * sizeof *v); /* padding */
-    FOR_CHANNELS(channels, v[i] = fmaf((float)q[i] + middle[c], step, edge[c]))
+    FOR_CHANNELS(channels, v[i] = fmaf((float)q[i] + QUANTISER_GRID_BIAS, step, base[c]))
 }
 
 static void dequantise_values(const int32_t *q, const tile_quantise *how, float *v) {
