@@ -71,7 +71,7 @@ typedef struct tile_quantise {
     const tile_grid *grid; /* QUANTISE_GRID */
 } tile_quantise;
 
-/* The first byte of a code tile. Codes are of 16 bits where there are as many magnitude planes, whose class is 0 then. */
+/* The first byte of a code tile. Codes are of 16 bits where there are so many magnitude planes; they name no class. */
 enum {
     HEAD_PLANES = 15,
     HEAD_WIDE_PLANES = 8,
