@@ -343,13 +343,14 @@ __device__ __forceinline__ bool store_sweep(const DecompressArgs &args, const qu
         u64 index = start + 4 * i;
         if (v == 0)
             continue;
+        const u32 none = ~(((v & MAGNITUDE_BITS) + MAGNITUDE_BITS) | v) & SIGN_BITS; // bytes of another tile
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            bool mine = v >> 8 * e & 0xff;
-            p[e] = paint_one<DTYPE>(args, painter, v, e, numbers, mine || MODE != MODE_GRID ? index + e : numbers.maps.first);
+        for (int e = 0; e < 4; e++) { // a code of 0 in their place, or they would borrow from their neighbours
+            const u64 at = MODE == MODE_GRID && (none >> 8 * e & 0x80) ? numbers.maps.first : index + e;
+            p[e] = paint_one<DTYPE>(args, painter, v | none, e, numbers, at);
         }
         Word *to = (Word *)args.y + index;
-        if (!has_zero_byte(v))
+        if (none == 0)
             write4<DTYPE>(to, p);
         else
 #pragma unroll
