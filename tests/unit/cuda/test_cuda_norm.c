@@ -104,6 +104,17 @@ static int64_t channel_of(const layer *l, int64_t i) {
     return i / shape_channel_stride(&l->shape) % l->channels;
 }
 
+/* -beta / gamma, rounded down, or up if gamma is negative: off is where gamma u + beta <= 0. */
+static float threshold_of(float beta, float gamma) {
+    if (gamma == 0)
+        return beta <= 0 ? INFINITY : -INFINITY;
+    float h = -beta / gamma;
+    double rest = -(double)beta - (double)h * (double)gamma; /* exact; its sign, times gamma's, is that of -b/g - h */
+    if (gamma > 0 && rest < 0)
+        return nextafterf(h, -INFINITY);
+    return gamma < 0 && rest < 0 ? nextafterf(h, INFINITY) : h;
+}
+
 static int is_off(float u, float threshold, float gamma) {
     return gamma < 0 ? u >= threshold : u <= threshold;
 }
@@ -116,9 +127,9 @@ static float u_of(const layer *l, int64_t i) {
 static float y_of(const layer *l, int64_t i) {
     int64_t c = channel_of(l, i);
     float u = u_of(l, i), y = fmaf(l->gamma[c], u, l->beta[c]);
-    if (is_off(u, l->threshold[c], l->gamma[c]))
-        return 0;
-    return l->relu && y < 0 ? 0 : y;
+    if (!isnan(y) && l->relu)
+        assert_int_equal(is_off(u, l->threshold[c], l->gamma[c]), y <= 0);
+    return l->relu && y <= 0 ? 0 : y;
 }
 
 /* Channels of every kind: slopes of both signs and none, thresholds that values lie on, that are far away, or at 0. */
@@ -137,7 +148,7 @@ static void make_tables(layer *l, rng *r) {
         if (rng_below(r, 8) == 0)
             l->beta[c] = (float)rng_between(r, -1, 1) * 1e9f;
         l->shift[c] = -(l->mean[c] * l->inverse_std[c]);
-        l->threshold[c] = l->gamma[c] == 0 ? (l->beta[c] <= 0 ? INFINITY : -INFINITY) : -l->beta[c] / l->gamma[c];
+        l->threshold[c] = threshold_of(l->beta[c], l->gamma[c]);
         if (!l->relu)
             l->threshold[c] = NAN;
     }
@@ -611,7 +622,7 @@ static void set_statistics(layer *l, const small_layer *s) {
         l->gamma[c] = (float)(c % 2 ? -0.7 : 0.9);
         l->beta[c] = 0.3f;
         l->shift[c] = -(l->mean[c] * l->inverse_std[c]);
-        l->threshold[c] = -l->beta[c] / l->gamma[c];
+        l->threshold[c] = threshold_of(l->beta[c], l->gamma[c]);
     }
     size_t table = (size_t)l->channels * sizeof(float);
     assert_cuda(cudaMemcpy((void *)l->norm.mean, l->mean, table, cudaMemcpyHostToDevice));

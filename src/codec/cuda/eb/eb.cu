@@ -194,10 +194,10 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
     tile_geometry g = geometry_of(job->tensor);
     Reach reach = reach_of(&g);
     comet_dtype dtype = job->tensor->dtype;
-    Mode mode = a.flags & STREAM_GRID                               ? MODE_GRID
-                : job->epilogue || (comet_dtype)a.dtype != dtype    ? MODE_ANY
-                : a.flags & STREAM_KEEP_MASK                        ? MODE_KEEP
-                                                                    : MODE_NEAREST;
+    Mode mode = a.flags & STREAM_GRID                            ? MODE_GRID
+                : job->epilogue || (comet_dtype)a.dtype != dtype ? MODE_ANY
+                : a.flags & STREAM_KEEP_MASK                     ? MODE_KEEP
+                                                                 : MODE_NEAREST;
     return dtype == COMET_F32   ? comet_eb_launch_decompress_f32(reach, mode, a, job->queue)
            : dtype == COMET_F16 ? comet_eb_launch_decompress_f16(reach, mode, a, job->queue)
                                 : comet_eb_launch_decompress_bf16(reach, mode, a, job->queue);

@@ -82,9 +82,11 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
         common_stats<REACH>(v, range, lane, shared.stats[warp]);
     }
     if (MODE == MODE_KEEP && range.least >> 31) // some are negative
-        codes_of<REACH>(value, [&](float x, float magic) { return code_bits_signed(x, c.inverse, magic); }, words);
+        codes_of<REACH>(
+            value, [&](float x, float magic) { return code_bits_signed(x, c.inverse, magic); }, words);
     else
-        codes_of<REACH>(value, [&](float x, float magic) { return code_bits<MODE>(x, c.inverse, magic); }, words);
+        codes_of<REACH>(
+            value, [&](float x, float magic) { return code_bits<MODE>(x, c.inverse, magic); }, words);
     exchange_codes<REACH>(words, lane, scratch + SCRATCH_PLANES, u);
     plan_narrow<REACH, false>(lane, u, u, c.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
 }
@@ -94,8 +96,7 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
 // What quantising needs of a channel.
 __device__ __forceinline__ float4 grid_numbers(const CompressArgs &args, const quantiser_class &c, u32 channel) {
     const GridTables &t = args.grid;
-    const grid_channel g =
-        quantiser_grid(&c, __ldg(t.threshold + channel), t.slope ? __ldg(t.slope + channel) : 1.0f);
+    const grid_channel g = quantiser_grid(&c, __ldg(t.threshold + channel), t.slope ? __ldg(t.slope + channel) : 1.0f);
     return make_float4(t.scale ? __ldg(t.scale + channel) : 1.0f, t.shift ? __ldg(t.shift + channel) : 0.0f, g.edge,
                        MAGIC + (float)(128 + g.code));
 }

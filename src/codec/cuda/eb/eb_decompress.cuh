@@ -46,8 +46,7 @@ __device__ __forceinline__ bool restore_common(const DecompressArgs &args, Decom
         class_index = head.class_index;
         if (class_index)
             c.step = quantiser_step(shared.bound, (comet_dtype)shared.dtype, c.mode, (int)class_index);
-        if (head.wide || c.step == 0.0f ||
-            !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
+        if (head.wide || c.step == 0.0f || !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
             return false;
         __syncwarp(); // the stage has been read
     } else {          // zeros, whether the stream has a class 0 or not
@@ -124,8 +123,8 @@ __device__ __noinline__ void restore_rest(const DecompressArgs &args, Decompress
         const TileBytes bytes = find_tile(stream + args.table_end, shared.payload_bytes, row, tile, lane);
         const TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
         const TileStart s = tile_start<REACH>(args.geometry, tile);
-        const RareStore<REACH, DTYPE> store = {
-            args, shared.dtype, TileChannels<REACH>(args.channel_map, args.geometry, s, lane), q};
+        const RareStore<REACH, DTYPE> store = {args, shared.dtype,
+                                               TileChannels<REACH>(args.channel_map, args.geometry, s, lane), q};
         if (!(bytes.from && visit_tile<REACH>(args.geometry, q, source, tile, lane, store)))
             status = COMET_ERROR_CORRUPT;
     }
@@ -183,7 +182,7 @@ template <int REACH, int DTYPE, int MODE>
 __device__ __forceinline__ void decompress_group(const DecompressArgs &args, DecompressShared &shared, float *tables) {
     const u32 thread = thread_number(), tile = blockIdx.x * GROUP_TILES + (thread >> 5), tiles = args.geometry.tiles;
     if (!restore_first<REACH, DTYPE, MODE>(args, shared, tables, tile, thread) && (tile < tiles || tiles == 0)) {
-        __syncwarp();                                        // the stage has been read
+        __syncwarp();                                   // the stage has been read
         restore_rest<REACH, DTYPE>(args, shared, tile); // of an empty tensor, the header alone
     }
 }

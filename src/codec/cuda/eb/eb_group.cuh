@@ -90,8 +90,8 @@ __device__ __forceinline__ void compress_rare(const CompressArgs &args, Compress
     rare_quantise<REACH, DTYPE>(args, q.classes[class_index], values, tile, s, lane);
     rare_codes(values, lane, low, high, is_real);
     if (class_index == QUANTISER_WIDE) {
-        plan_wide<REACH>(lane, low, high, is_real, {values + SCRATCH_PLANES, values + SCRATCH_HIGH}, shared.columns[warp],
-                         plan);
+        plan_wide<REACH>(lane, low, high, is_real, {values + SCRATCH_PLANES, values + SCRATCH_HIGH},
+                         shared.columns[warp], plan);
     } else {
 #pragma unroll
         for (int m = 0; m < 8; m++)
@@ -285,8 +285,8 @@ __device__ __forceinline__ void write_common(const CompressArgs &args, CompressS
 // Says how many tiles of a mixed group are exact and wide. By one warp, before the group claims.
 __device__ __forceinline__ void note_rare(const CompressArgs &args, CompressShared &shared, const GroupPlan &g,
                                           u32 group, u32 lane) {
-    const u32 exact = __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES &&
-                                                          (g.entry & 0xffff) >> ENTRY_KIND_SHIFT != KIND_CODES));
+    const u32 exact =
+        __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES && (g.entry & 0xffff) >> ENTRY_KIND_SHIFT != KIND_CODES));
     const u32 wide = __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES && g.entry & ENTRY_WIDE));
     if (args.with_stats) {
         write_record(shared.stats, exact, wide, make_uint2(0, 0), args.workspace, group, lane);

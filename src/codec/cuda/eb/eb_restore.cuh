@@ -98,9 +98,9 @@ template <int MODE, class Run> __device__ __forceinline__ void with_form(Form fo
     if (MODE == MODE_NEAREST)
         run(std::integral_constant<int, FORM_PLAIN>());
     else if (form == (MODE == MODE_KEEP ? FORM_MASK : FORM_GRID))
-        run(std::integral_constant<int, MODE == MODE_KEEP ? FORM_MASK : FORM_GRID>());
+        run(std::integral_constant < int, MODE == MODE_KEEP ? FORM_MASK : FORM_GRID > ());
     else
-        run(std::integral_constant<int, MODE == MODE_KEEP ? FORM_SIGNED : FORM_FAR>());
+        run(std::integral_constant < int, MODE == MODE_KEEP ? FORM_SIGNED : FORM_FAR > ());
 }
 
 // ---- the epilogue ----
@@ -181,8 +181,7 @@ template <int REACH> __device__ __forceinline__ constexpr int byte_of(int a, int
 
 // Whether values can be had in arithmetic of the type itself: in bf16 if code + 64 or the code of a kept mask has seven
 // bits, in fp16 if 1152 * step is a number.
-template <int DTYPE>
-__device__ __forceinline__ bool is_paired(const quantiser_class &c, u32 class_index, Form form) {
+template <int DTYPE> __device__ __forceinline__ bool is_paired(const quantiser_class &c, u32 class_index, Form form) {
     if (form == FORM_SIGNED)
         return false;
     return DTYPE == COMET_BF16 ? form == FORM_MASK || class_index < 3 : c.step <= 32.0f;
@@ -191,11 +190,12 @@ __device__ __forceinline__ bool is_paired(const quantiser_class &c, u32 class_in
 // Rows k and k + 1 (K: 0 or 2) of a word of codes as values. Every product and sum is a number of the type: exact.
 template <int DTYPE, int FORM, int K> __device__ __forceinline__ u32 pair_of(u32 word, u32 step, u32 zero, u32 half) {
     constexpr u32 UPPER = DTYPE == COMET_BF16 ? 0x43434343u : 0x64646464u; // 128 or 1024 and the byte
-    const u32 number = permute<K ? 0x4342 : 0x4140>(word, UPPER);
+    const u32 number = permute < K ? 0x4342 : 0x4140 > (word, UPPER);
     if (FORM == FORM_PLAIN)
         return fma_pair<DTYPE == COMET_BF16>(number, step, zero);
     constexpr u32 ONE = DTYPE == COMET_BF16 ? 0x3f803f80u : 0x3c003c00u;
-    return fma_relu_pair<DTYPE == COMET_BF16>(fma_pair<DTYPE == COMET_BF16>(number, ONE, zero), step, half); // zero: minus the bias of codes
+    return fma_relu_pair<DTYPE == COMET_BF16>(fma_pair<DTYPE == COMET_BF16>(number, ONE, zero), step,
+                                              half); // zero: minus the bias of codes
 }
 
 template <int REACH, int DTYPE, int FORM>

@@ -124,8 +124,8 @@ template <int REACH, int DTYPE> struct RareStore {
     __device__ __forceinline__ void next() const {}
     __device__ __forceinline__ void end() const {}
     __device__ __forceinline__ void put(const RarePlace &place, float x, const float4 &n) const {
-        ((typename Pattern<DTYPE>::Word *)args.y)[place.index] = (typename Pattern<DTYPE>::Word)pattern_of_float<DTYPE>(
-            Epilogue<DTYPE>{args}(x, n, place.index));
+        ((typename Pattern<DTYPE>::Word *)args.y)[place.index] =
+            (typename Pattern<DTYPE>::Word)pattern_of_float<DTYPE>(Epilogue<DTYPE>{args}(x, n, place.index));
     }
     __device__ __forceinline__ float4 numbers(const RarePlace &place, const quantiser_class &c) const {
         const bool by_channel = (args.flags & STREAM_GRID) || args.scale || args.shift;
@@ -141,8 +141,9 @@ template <int REACH, int DTYPE> struct RareStore {
             ((typename Pattern<DTYPE>::Word *)args.y)[place.index] = (typename Pattern<DTYPE>::Word)p;
             return;
         }
-        const float x =
-            dtype == COMET_F32 ? __uint_as_float(p) : dtype == COMET_BF16 ? float_of_bf16(p) : float_of_f16(p);
+        const float x = dtype == COMET_F32    ? __uint_as_float(p)
+                        : dtype == COMET_BF16 ? float_of_bf16(p)
+                                              : float_of_f16(p);
         put(place, x, numbers(place, quantiser_class{}));
     }
 };

@@ -13,12 +13,12 @@ enum { TABLE_NUMBERS = 4, TABLE_MAPS = 64, TABLE_WORDS = TABLE_NUMBERS * TABLE_M
 
 // Which maps a tile touches, and how they lie in it. For C = 1.
 struct TileMaps {
-    u64 first;    // index of its least value
-    u32 skip;     // values of the first map that lie before it
-    u32 span;     // from the least index to the greatest, both counted
-    u32 count;    // of maps
-    bool is_one;  // all values of the tensor have the same channel
-    u32 channel;  // of the first map
+    u64 first;   // index of its least value
+    u32 skip;    // values of the first map that lie before it
+    u32 span;    // from the least index to the greatest, both counted
+    u32 count;   // of maps
+    bool is_one; // all values of the tensor have the same channel
+    u32 channel; // of the first map
 };
 
 template <int REACH>
@@ -71,6 +71,11 @@ __device__ __forceinline__ void read_table(const float *table, u32 lane, float4 
     n[2] = make_float4(x.z, y.z, z.z, w.z), n[3] = make_float4(x.w, y.w, z.w, w.w);
 }
 
+// Those of a lane of the tile.
+__device__ __forceinline__ float4 lane_numbers(const float *table, u32 lane) {
+    return make_float4(table[lane], table[32 + lane], table[64 + lane], table[96 + lane]);
+}
+
 // Calls visit(a, e, numbers, others, index) for every value of a thread, and behind(a, e, index) after each piece;
 // others: of a second table behind the first (TABLES = 2).
 template <int REACH, int TABLES, class Visit, class Behind>
@@ -83,6 +88,10 @@ __device__ __forceinline__ void for_numbers(const Geometry &g, const ChannelMap 
         read_table(table, lane, n);
         if (TABLES == 2)
             read_table(table + TABLE_WORDS, lane, others);
+    } else if constexpr (REACH == REACH_LAST1) {
+        n[0] = lane_numbers(table, lane);
+        if (TABLES == 2)
+            others[0] = lane_numbers(table + TABLE_WORDS, lane);
     }
     auto read = [&](u32 i) {
         n[0] = ((const float4 *)table)[i];

@@ -60,8 +60,7 @@ __device__ __forceinline__ u32 code_bits_signed(float x, float inverse, float ma
 
 // Four values of rows 0 to 3 as biased bytes; bits(x, magic) as above. The constants are such that the sum has all four
 // biases and no carry from the magic ones; all are even, so that ties go as without them.
-template <class Bits>
-__device__ __forceinline__ u32 pack_values(float x0, float x1, float x2, float x3, Bits bits) {
+template <class Bits> __device__ __forceinline__ u32 pack_values(float x0, float x1, float x2, float x3, Bits bits) {
     return bits(x0, MAGIC + 0x80) + (bits(x1, MAGIC + 0x80) << 8) + (bits(x2, MAGIC + 0x140) << 16) +
            (bits(x3, MAGIC + 0xf4) << 24);
 }

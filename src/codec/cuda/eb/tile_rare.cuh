@@ -23,8 +23,7 @@ struct RarePlace {
     bool is_real;
 };
 
-template <int REACH>
-__device__ __forceinline__ RarePlace rare_place_of(const Geometry &g, const TileStart &s, u32 i) {
+template <int REACH> __device__ __forceinline__ RarePlace rare_place_of(const Geometry &g, const TileStart &s, u32 i) {
     const LaneStart l = lane_start<REACH>(g, s, i >> 3 & 31);
     const u64 position = column_position(g, s, l.offset + (i & 7)) + (u64)(i >> 8) * g.row;
     return {position * (reach_is_last(REACH) ? g.channels : 1) + l.channel, l.channel, position < g.positions};

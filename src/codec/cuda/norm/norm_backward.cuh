@@ -219,8 +219,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
     } else {
         const TileSource none = {};
         u64 bit = 1;
-        for (u32 tile = first; tile < g.tiles; tile += gridDim.x * GROUP_TILES, bit <<= 1)
+        for (u32 tile = first; tile < g.tiles; tile += gridDim.x * GROUP_TILES, bit <<= 1) {
             left |= walk.common(tile, none) ? 0 : bit;
+            __syncwarp(); // the tables are used again
+        }
     }
     if (left)
         rare = norm_rest<REACH, DTYPE, FROM, PASS>(args, shared.codec, left);

@@ -40,8 +40,7 @@ template <int DTYPE> struct NormForward {
     __device__ __forceinline__ void value(u64 index, u32 channel, float u) const {
         const float y =
             norm_y(u, __ldg(args.tables.gamma + channel), __ldg(args.tables.beta + channel), args.tables.floor);
-        ((typename Pattern<DTYPE>::Word *)args.y)[index] =
-            (typename Pattern<DTYPE>::Word)pattern_of_float<DTYPE>(y);
+        ((typename Pattern<DTYPE>::Word *)args.y)[index] = (typename Pattern<DTYPE>::Word)pattern_of_float<DTYPE>(y);
     }
 };
 

@@ -106,8 +106,8 @@ template <int REACH, int DTYPE, class Visit> struct NormRare {
     __device__ __forceinline__ void take(const RarePlace &place, u32 channel, float u) const {
         const float gamma = __ldg(args.tables.gamma + channel);
         const bool is_off = norm_is_off(u, __ldg(args.tables.threshold + channel), gamma);
-        const float dy = float_of_pattern<DTYPE>(
-            read1<DTYPE>((const typename Pattern<DTYPE>::Word *)args.dy + place.index));
+        const float dy =
+            float_of_pattern<DTYPE>(read1<DTYPE>((const typename Pattern<DTYPE>::Word *)args.dy + place.index));
         visit.value(place, channel, gamma < 0.0f ? -u : u, is_off ? 0.0f : dy);
     }
     __device__ __forceinline__ void code(const RarePlace &place, int code, const quantiser_class &c) const {
@@ -121,10 +121,9 @@ template <int REACH, int DTYPE, class Visit> struct NormRare {
     }
     __device__ __forceinline__ void of_x(const RarePlace &place) const {
         const u32 channel = rare_channel<REACH>(channels, place);
-        const float x = float_of_pattern<DTYPE>(
-            read1<DTYPE>((const typename Pattern<DTYPE>::Word *)args.x + place.index));
-        take(place, channel,
-             __fmaf_rn(__ldg(args.tables.scale + channel), x, __ldg(args.tables.shift + channel)));
+        const float x =
+            float_of_pattern<DTYPE>(read1<DTYPE>((const typename Pattern<DTYPE>::Word *)args.x + place.index));
+        take(place, channel, __fmaf_rn(__ldg(args.tables.scale + channel), x, __ldg(args.tables.shift + channel)));
     }
 };
 
