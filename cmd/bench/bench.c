@@ -49,6 +49,7 @@ static const char help[] =
     "\n"
     "Only on a GPU:\n"
     "  --sizes LIST          MiB; 0 is the tensor as it is (1,4,16,100,400)\n"
+    "  --stats               gather the statistics of eb and zvc, too: training asks for them now and then\n"
     "\n"
     "On a GPU each tensor is cut or repeated along its first dimension to each of --sizes (at least one sample), with\n"
     "the bound of the whole tensor, and timed beside a device-to-device copy; the three take turns. Calls go round "
@@ -73,7 +74,7 @@ static const char help[] =
 
 typedef struct request {
     const char *codecs, *errors, *layouts, *dtypes, *peers, *isa, *threads, *runs, *device, *sizes, *tensors;
-    int keep_mask, quick, json, quiet, help;
+    int keep_mask, stats, quick, json, quiet, help;
     text_array data, operands;
 } request;
 
@@ -86,6 +87,7 @@ static int read_request(request *r, int argc, char **argv) {
                             {"--codec", OPTION_TEXT, &r->codecs},
                             {"--error-rel", OPTION_TEXT, &r->errors},
                             {"--keep-mask", OPTION_FLAG, &r->keep_mask},
+                            {"--stats", OPTION_FLAG, &r->stats},
                             {"--layout", OPTION_TEXT, &r->layouts},
                             {"--dtype", OPTION_TEXT, &r->dtypes},
                             {"--peers", OPTION_TEXT, &r->peers},
@@ -203,6 +205,7 @@ static int read_runs(const request *r, bench_plan *plan) {
     plan->timed_bytes = r->quick ? 0 : (size_t)64 << 20;
     plan->warm_up = !r->quick;
     plan->quiet = r->quiet;
+    plan->stats = r->stats;
     return DONE;
 }
 

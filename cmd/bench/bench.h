@@ -28,6 +28,7 @@ typedef struct bench_plan {
     size_t timed_bytes; /* tensors are repeated to at least this for timing */
     int warm_up;
     int quiet;
+    int stats; /* CUDA: statistics are gathered, too */
 } bench_plan;
 
 /* Bytes of the tensor per second, in 10^9; NaN: not measured. */

@@ -119,6 +119,7 @@ static int start_decompress(void *context, int index) {
 /* With the absolute bound: what a relative one costs more is a pass that finds the rms. */
 static void set_params(cuda_codec_bed *c, const bench_result *r) {
     c->params = r->coder->params;
+    c->params.stats_kind = c->bed->plan->stats ? COMET_STATS_EXACT : COMET_STATS_NONE;
     if (r->coder->promise == CHECK_BOUNDED) {
         c->params.bound = r->bound;
         c->params.bound_kind = COMET_BOUND_ABSOLUTE;

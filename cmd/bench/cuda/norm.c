@@ -257,6 +257,7 @@ static int measure(norm_bed *b, const char *name, double error, norm_results *re
     r->buffers = b->bed.buffers;
     b->codec.params = (comet_codec_params)COMET_CODEC_PARAMS_INIT;
     b->codec.params.bound = error; /* u's rms is 1 */
+    b->codec.params.stats_kind = b->bed.plan->stats ? COMET_STATS_EXACT : COMET_STATS_NONE;
     TRY(set_up(b));
     TRY(time_all(b, r));
     *made = r;
