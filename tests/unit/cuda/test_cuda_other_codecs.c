@@ -357,6 +357,28 @@ static void every_block_of_pool(void **state) {
             }
 }
 
+/* Tensors that many blocks of threads share: large maps, and many small ones, with rows that vectors fit or do not. */
+static void many_maps_of_pool(void **state) {
+    (void)state;
+    static const test_shape shapes[] = {{COMET_NCHW, 4, {3, 7, 61, 80}}, {COMET_NCHW, 4, {150, 11, 3, 8}},
+                                        {COMET_NCHW, 4, {90, 11, 7, 7}}, {COMET_NCHW, 4, {3, 5, 45, 71}},
+                                        {COMET_NHWC, 4, {5, 23, 9, 40}}, {COMET_NHWC, 4, {7, 21, 9, 35}},
+                                        {COMET_NHWC, 4, {9, 1, 300, 8}}, {COMET_NHWC, 4, {9, 300, 1, 8}}};
+    static const int32_t blocks[] = {1, 2, 3, 8, 64};
+    rng r = rng_seed(16);
+    comet_codec_params p = COMET_CODEC_PARAMS_INIT;
+    p.codec = COMET_CODEC_POOL;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++) {
+            p.pool_block = blocks[b];
+            sample_case c;
+            case_new(&c, &r, &p, dtypes[rng_below(&r, 3)], &shapes[s], VALUES_GAUSS);
+            check_compress(&c, c.bytes, NULL);
+            check_decompress(&c, 0, 0);
+            case_free(&c);
+        }
+}
+
 static void every_size_of_group(void **state) {
     (void)state;
     rng r = rng_seed(4);
@@ -836,6 +858,7 @@ int main(void) {
         cmocka_unit_test(random_tensors_are_as_on_the_cpu),
         cmocka_unit_test(chosen_shapes_are_as_on_the_cpu),
         cmocka_unit_test(every_block_of_pool),
+        cmocka_unit_test(many_maps_of_pool),
         cmocka_unit_test(every_size_of_group),
         cmocka_unit_test(hard_ranges_of_groups),
         cmocka_unit_test(many_chunks_of_dct),

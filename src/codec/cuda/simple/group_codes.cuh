@@ -77,8 +77,8 @@ __device__ __forceinline__ scale scale_of(extent e, u32 bits) {
 }
 
 // The same from patterns as they are, three at a time: as signed integers the greatest is the greatest value, if one is
-// not negative, as unsigned ones the greatest is the least value, if one is negative; where all have one sign, the least
-// unsigned one is the other end. What is not finite shows at the ends.
+// not negative, as unsigned ones the greatest is the least value, if one is negative; where all have one sign, the
+// least unsigned one is the other end. What is not finite shows at the ends.
 struct span {
     int high;
     u32 low, near;
