@@ -70,6 +70,15 @@ template <u32 TABLE> __device__ __forceinline__ u32 logic3(u32 a, u32 b, u32 c) 
 #endif
 }
 
+// Keeps a compiler from carrying what it made of a word to later uses, which costs it registers.
+__device__ __forceinline__ void forget_uses(u32 &word) {
+#ifdef COMET_CUDA_EMULATION
+    (void)word;
+#else
+    asm volatile("" : "+r"(word));
+#endif
+}
+
 // ---- memory ----
 
 // A counter in global memory; what was written before it was raised by add_released can be seen afterwards.

@@ -36,4 +36,20 @@ __device__ __forceinline__ quotient split(u64 n, divider d) {
     return {of, n - of * d.by};
 }
 
+// n / divisor for n < 2^31.
+struct Divide {
+    u32 divisor, multiplier, shift;
+    __device__ __forceinline__ u32 operator()(u32 n) const {
+        return (__umulhi(n, multiplier) + n) >> shift;
+    }
+};
+
+static inline Divide divide_by(u32 divisor) {
+    Divide d = {divisor, 0, 0};
+    while ((1ull << d.shift) < divisor)
+        d.shift++;
+    d.multiplier = (u32)(((1ull << 32) * ((1ull << d.shift) - divisor)) / divisor + 1);
+    return d;
+}
+
 #endif

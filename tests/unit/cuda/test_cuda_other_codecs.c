@@ -357,6 +357,28 @@ static void every_block_of_pool(void **state) {
             }
 }
 
+/* Tensors that many blocks of threads share: large maps, and many small ones, with rows that vectors fit or do not. */
+static void many_maps_of_pool(void **state) {
+    (void)state;
+    static const test_shape shapes[] = {{COMET_NCHW, 4, {3, 7, 61, 80}}, {COMET_NCHW, 4, {150, 11, 3, 8}},
+                                        {COMET_NCHW, 4, {90, 11, 7, 7}}, {COMET_NCHW, 4, {3, 5, 45, 71}},
+                                        {COMET_NHWC, 4, {5, 23, 9, 40}}, {COMET_NHWC, 4, {7, 21, 9, 35}},
+                                        {COMET_NHWC, 4, {9, 1, 300, 8}}, {COMET_NHWC, 4, {9, 300, 1, 8}}};
+    static const int32_t blocks[] = {1, 2, 3, 8, 64};
+    rng r = rng_seed(16);
+    comet_codec_params p = COMET_CODEC_PARAMS_INIT;
+    p.codec = COMET_CODEC_POOL;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++) {
+            p.pool_block = blocks[b];
+            sample_case c;
+            case_new(&c, &r, &p, dtypes[rng_below(&r, 3)], &shapes[s], VALUES_GAUSS);
+            check_compress(&c, c.bytes, NULL);
+            check_decompress(&c, 0, 0);
+            case_free(&c);
+        }
+}
+
 static void every_size_of_group(void **state) {
     (void)state;
     rng r = rng_seed(4);
@@ -369,6 +391,58 @@ static void every_size_of_group(void **state) {
             p.seed = rng_next(&r);
             sample_case c;
             case_new(&c, &r, &p, dtypes[rng_below(&r, 3)], &shape, (value_kind)rng_below(&r, VALUES_KINDS));
+            check_compress(&c, c.bytes, NULL);
+            check_decompress(&c, 0, 0);
+            case_free(&c);
+        }
+}
+
+/* Values whose least and greatest are hard to find: one sign, both zeros, a range that overflows or is nearly none. */
+static uint32_t hard_pattern(rng *r, uint64_t kind) {
+    uint32_t random = (uint32_t)rng_next(r), sign = random & 0x80000000u;
+    static const uint32_t odd[] = {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffc00001u};
+    switch (kind) {
+    case 0: /* all of one sign, small and large */
+        return 0x80000000u | (0x30000000u + (random & 0x0fffffffu));
+    case 1:
+        return 0x30000000u + (random & 0x0fffffffu);
+    case 2: /* zeros alone */
+        return sign;
+    case 3: /* from the least to the greatest of all */
+        return sign | (0x7f7fffffu - (random & 0xff));
+    case 4: /* a range around 2^-100 */
+        return sign | (0x0d000000u + (random & 0x00ffffffu));
+    case 5: /* one that is not finite among many */
+        return random % 40 ? sign | 0x3f800000u : odd[random >> 8 & 3];
+    case 6: /* none that is finite */
+        return odd[random >> 8 & 3];
+    default: /* few steps, so that many lie between two codes */
+        return sign | (0x3f800000u + ((random & 0xff) << 15));
+    }
+}
+
+static void hard_ranges_of_groups(void **state) {
+    (void)state;
+    static const test_shape shape = {COMET_FLAT, 1, {16 * 1024 + 5}};
+    rng r = rng_seed(15);
+    comet_codec_params p = COMET_CODEC_PARAMS_INIT;
+    p.codec = COMET_CODEC_GROUP;
+    for (p.group_values = 32; p.group_values <= 2048; p.group_values *= 2)
+        for (int d = 0; d < 3; d++) {
+            p.group_bits = 2 << rng_below(&r, 3);
+            p.rounding = (comet_rounding)(rng_below(&r, 4) == 0);
+            sample_case c = {.p = p, .dtype = dtypes[d], .out = dtypes[d], .shape = shape};
+            c.patterns = take(bytes_of(&shape, dtypes[d]));
+            uint64_t kind = 0;
+            for (int64_t i = 0; i < shape_count(&shape); i++) {
+                kind = i % p.group_values ? kind : rng_below(&r, 8);
+                uint32_t pattern = hard_pattern(&r, kind);
+                if (d == 0)
+                    ((uint32_t *)c.patterns)[i] = pattern;
+                else
+                    ((uint16_t *)c.patterns)[i] = (uint16_t)(pattern >> 16);
+            }
+            case_on_cpu(&c);
             check_compress(&c, c.bytes, NULL);
             check_decompress(&c, 0, 0);
             case_free(&c);
@@ -784,7 +858,9 @@ int main(void) {
         cmocka_unit_test(random_tensors_are_as_on_the_cpu),
         cmocka_unit_test(chosen_shapes_are_as_on_the_cpu),
         cmocka_unit_test(every_block_of_pool),
+        cmocka_unit_test(many_maps_of_pool),
         cmocka_unit_test(every_size_of_group),
+        cmocka_unit_test(hard_ranges_of_groups),
         cmocka_unit_test(many_chunks_of_dct),
         cmocka_unit_test(masks_decode_to_bytes),
         cmocka_unit_test(bounds_and_parameters),

@@ -122,9 +122,13 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     return a;
 }
 
-// Which kernel compresses: exact tiles and stochastic rounding have no fast way.
+static bool is_exact(const CompressArgs &a) {
+    return a.bound_is_known && a.q.bound == 0.0f;
+}
+
+// Which kernel compresses: exact tiles of a grid and stochastic rounding have no fast way.
 static Mode compress_mode(const CompressArgs &a) {
-    if ((a.bound_is_known && a.q.bound == 0.0f) || (a.flags & STREAM_STOCHASTIC))
+    if (is_exact(a) || (a.flags & STREAM_STOCHASTIC))
         return MODE_ANY;
     return a.flags & STREAM_GRID ? MODE_GRID : a.flags & STREAM_KEEP_MASK ? MODE_KEEP : MODE_NEAREST;
 }
@@ -148,6 +152,8 @@ static cudaError_t compress(const cuda_compress_job *job) {
     Reach reach = reach_of(&g);
     comet_dtype dtype = job->tensor->dtype;
     const comet_codec_params *p = job->params;
+    if (is_exact(a) && !(a.flags & STREAM_GRID))
+        return comet_exact_launch_compress(reach, a, job->queue);
     if (p->codec == COMET_CODEC_EB && p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
         CompressArgs survey = a;
         survey.with_stats = 1;
@@ -194,6 +200,8 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
     tile_geometry g = geometry_of(job->tensor);
     Reach reach = reach_of(&g);
     comet_dtype dtype = job->tensor->dtype;
+    if (job->params->codec == COMET_CODEC_ZVC && !job->epilogue)
+        return comet_exact_launch_decompress(reach, a, job->queue);
     Mode mode = a.flags & STREAM_GRID                            ? MODE_GRID
                 : job->epilogue || (comet_dtype)a.dtype != dtype ? MODE_ANY
                 : a.flags & STREAM_KEEP_MASK                     ? MODE_KEEP

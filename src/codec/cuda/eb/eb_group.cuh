@@ -17,13 +17,8 @@ enum {
     SCRATCH_TABLE = 512,  // numbers of channels; then a mixed group's narrow tile
 };
 
-struct CompressShared {
-    union {
-        alignas(16) u32 scratch[GROUP_TILES][SCRATCH_WORDS];
-        alignas(16) u8 out[GROUP_TILES * NARROW_SLOT]; // a common group's tiles, when all are planned
-        SummaryScratch summary;                        // when all else is done
-    };
-    alignas(16) u32 columns[GROUP_TILES][64];
+// What a block knows of its group, however its tiles are stored.
+struct GroupShared {
     TileStats stats[GROUP_TILES];
     quantiser q;
     u32 entry[GROUP_TILES]; // | ENTRY_WIDE, or ENTRY_LEFT
@@ -35,6 +30,15 @@ struct CompressShared {
     u32 is_last; // no group has yet to claim
 };
 
+struct CompressShared : GroupShared {
+    union {
+        alignas(16) u32 scratch[GROUP_TILES][SCRATCH_WORDS];
+        alignas(16) u8 out[GROUP_TILES * NARROW_SLOT]; // a common group's tiles, when all are planned
+        SummaryScratch summary;                        // when all else is done
+    };
+    alignas(16) u32 columns[GROUP_TILES][64];
+};
+
 // The end of the tensor, which takes longer where it has padding, comes first.
 __device__ __forceinline__ u32 group_of_block() {
     return gridDim.x - 1 - blockIdx.x;
@@ -43,7 +47,7 @@ __device__ __forceinline__ u32 group_of_block() {
 // ---- the quantiser ----
 
 // Finds the one that depends on a bound in device memory. It is there after await_quantiser.
-static __device__ __noinline__ void find_quantiser(const CompressArgs &args, CompressShared &shared) {
+[[maybe_unused]] static __device__ __noinline__ void find_quantiser(const CompressArgs &args, CompressShared &shared) {
     if (threadIdx.x == 0)
         quantiser_of(bound_of(args.bound, (comet_dtype)args.dtype), (comet_dtype)args.dtype, args.flags, &shared.q);
     __syncwarp(); // or a warp may come to the barrier in two parts
@@ -108,7 +112,8 @@ __device__ __forceinline__ void compress_rare(const CompressArgs &args, Compress
 // ---- the end of a call ----
 
 // Statistics of all groups, from their records; without those, how many tiles were rare.
-__device__ __forceinline__ void finish_stats(const CompressArgs &args, CompressShared &shared, comet_codec_record *r) {
+template <class Shared>
+__device__ __forceinline__ void finish_stats(const CompressArgs &args, Shared &shared, comet_codec_record *r) {
     Totals *totals = &args.workspace->totals;
     if (args.with_stats) {
         const uint2 range = range_so_far(totals);
@@ -129,8 +134,10 @@ __device__ __forceinline__ void finish_stats(const CompressArgs &args, CompressS
     }
 }
 
-// Header and result; `payload`: bytes claimed by all groups. By the last block, when all records are written.
-static __device__ __noinline__ void finish(const CompressArgs &args, CompressShared &shared, u64 payload) {
+// Header and result; `payload`: bytes claimed by all groups. By the last block, when all records are written. Shared: a
+// GroupShared with a `summary`.
+template <class Shared>
+static __device__ __noinline__ void finish(const CompressArgs &args, Shared &shared, u64 payload) {
     finish_stats(args, shared, &args.result->codec);
     const u64 bytes = args.payload_start + payload;
     const float bound = args.bound_is_known ? args.q.bound : shared.q.bound;
@@ -204,7 +211,7 @@ struct GroupPlan {
     u32 begin;              // of this warp's tile
 };
 
-__device__ __forceinline__ GroupPlan group_plan(const CompressShared &shared, u32 lane, u32 warp) {
+__device__ __forceinline__ GroupPlan group_plan(const GroupShared &shared, u32 lane, u32 warp) {
     GroupPlan g;
     g.entry = shared.entry[lane & 7];
     u32 size = lane < GROUP_TILES ? g.entry & ENTRY_SIZE_MASK : 0;
@@ -220,7 +227,7 @@ __device__ __forceinline__ u64 stream_start(const CompressArgs &args) {
 }
 
 // What the answer to a claim means, for all threads to see. By one thread.
-__device__ __forceinline__ void take_claim(const CompressArgs &args, CompressShared &shared, u32 room, u64 start,
+__device__ __forceinline__ void take_claim(const CompressArgs &args, GroupShared &shared, u32 room, u64 start,
                                            unsigned long long answer) {
     const u64 before = claimed_bytes(answer), at = args.payload_start + before;
     const bool fits = start % 256 == 0 && start <= args.capacity && at + room <= args.capacity - start;
@@ -235,18 +242,24 @@ __device__ __forceinline__ void take_claim(const CompressArgs &args, CompressSha
 // wait.
 enum { WARP_OF_CLAIM = 0, WARP_OF_TABLE = 1, WARP_OF_RECORD = GROUP_TILES - 1 };
 
-// The end of a group. By all warps.
-__device__ __forceinline__ void end_group(const CompressArgs &args, CompressShared &shared, u32 thread) {
+// The end of a group, and whether it is the last one: then all records are written. By all warps.
+__device__ __forceinline__ bool is_last_group(const CompressArgs &args, const GroupShared &shared, u32 thread) {
     Totals *totals = &args.workspace->totals;
     if (args.with_stats && thread == 32 * WARP_OF_RECORD)
         record_is_written(totals);
     if (!shared.is_last)
-        return;
+        return false;
     if (args.with_stats)
         await_records(totals, args.groups);
     else if (thread == 0)
         totals->claimed = 0; // all have claimed
-    finish(args, shared, shared.payload);
+    return true;
+}
+
+template <class Shared>
+__device__ __forceinline__ void end_group(const CompressArgs &args, Shared &shared, u32 thread) {
+    if (is_last_group(args, shared, thread))
+        finish(args, shared, shared.payload);
 }
 
 // Claims space for a group of planned narrow tiles, packs them and writes them out. By all warps.
@@ -283,8 +296,8 @@ __device__ __forceinline__ void write_common(const CompressArgs &args, CompressS
 }
 
 // Says how many tiles of a mixed group are exact and wide. By one warp, before the group claims.
-__device__ __forceinline__ void note_rare(const CompressArgs &args, CompressShared &shared, const GroupPlan &g,
-                                          u32 group, u32 lane) {
+__device__ __forceinline__ void note_rare(const CompressArgs &args, GroupShared &shared, const GroupPlan &g, u32 group,
+                                          u32 lane) {
     const u32 exact =
         __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES && (g.entry & 0xffff) >> ENTRY_KIND_SHIFT != KIND_CODES));
     const u32 wide = __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES && g.entry & ENTRY_WIDE));

@@ -17,6 +17,10 @@ cudaError_t comet_eb_launch_survey_bf16(Reach reach, const CompressArgs &args, c
 cudaError_t comet_eb_launch_decompress_f32(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue);
 cudaError_t comet_eb_launch_decompress_f16(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue);
 cudaError_t comet_eb_launch_decompress_bf16(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue);
+
+// Where every tile is stored exactly: zvc; compressing, also eb with a bound of 0. The tensor's dtype is the stream's.
+cudaError_t comet_exact_launch_compress(Reach reach, const CompressArgs &args, cudaStream_t queue);
+cudaError_t comet_exact_launch_decompress(Reach reach, const DecompressArgs &args, cudaStream_t queue);
 }
 
 // Calls CASE(reach) for the reach at hand.

@@ -6,25 +6,10 @@
 #define COMET_CODEC_CUDA_TILE_PLACE_CUH
 
 #include "codec/cuda/device.cuh"
+#include "codec/cuda/divide.cuh"
 
 extern "C" {
 #include "codec/eb/geometry.h"
-}
-
-// n / divisor for n < 2^31.
-struct Divide {
-    u32 divisor, multiplier, shift;
-    __device__ __forceinline__ u32 operator()(u32 n) const {
-        return (__umulhi(n, multiplier) + n) >> shift;
-    }
-};
-
-static inline Divide divide_by(u32 divisor) {
-    Divide d = {divisor, 0, 0};
-    while ((1ull << d.shift) < divisor)
-        d.shift++;
-    d.multiplier = (u32)(((1ull << 32) * ((1ull << d.shift) - divisor)) / divisor + 1);
-    return d;
 }
 
 // n / divisor and the remainder for any n, divisor > 1.

@@ -1,224 +1,225 @@
 // SPDX-License-Identifier: Apache-2.0
 // group on the device: 2, 4 or 8 bits a value between the least and the greatest value of its group (docs/codecs.md,
 // section 4).
-#include <float.h>
-
-#include "codec/cuda/divide.cuh"
 #include "codec/cuda/frame.cuh"
+#include "codec/cuda/simple/group_codes.cuh"
 #include "codec/cuda/values.cuh"
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
-constexpr int OCTET = 8;       // values of a lane side by side: whole bytes of codes, and one draw of random bits
-constexpr int MOST_SWEEPS = 4; // octets of a lane that are kept in registers between measuring and coding
-constexpr int LEAST_LANES = 4; // 32 values
-constexpr int READ_UNROLL = 4; // vectors of 16 bytes that a thread decodes at a time
-constexpr float LEAST_RANGE = 0x1p-100f;
+constexpr int SWEEPS = 4;       // octets that a lane has in registers at a time
+constexpr int LEAST_LANES = 4;  // 32 values
+constexpr int SMALL_BLOCKS = 4; // of compress_small on a multiprocessor
+constexpr int READ_UNROLL = 4;  // vectors of 16 bytes that a thread decodes at a time
 
-struct group_shape {
-    u64 count, values, groups;
-    u32 bits;
-    u64 codes_at, bytes; // from the body's start; of the whole stream
-    bool stochastic;
-    u64 seed;
-    u32 lanes;        // compressing: lanes of a warp that share a group, a power of two
-    divider by_group; // decompressing: vectors a group
-};
-
-// ---- minimum and range ----
-
-struct extent {
-    int least, greatest; // patterns in the order of the values
-};
-
-// fp32 patterns as integers in the order of the values, -0 below +0; its own inverse.
-__device__ __forceinline__ int order_of(int pattern) {
-    return pattern ^ (int)((u32)(pattern >> 31) >> 1);
-}
-
-__device__ __forceinline__ void extend(extent *e, float x) {
-    int pattern = __float_as_int(x), order = order_of(pattern);
-    bool finite = (pattern & 0x7fffffff) < 0x7f800000;
-    e->least = min(e->least, finite ? order : INT32_MAX);
-    e->greatest = max(e->greatest, finite ? order : INT32_MIN);
-}
-
-// Over `lanes` neighbouring lanes, a power of two.
-__device__ __forceinline__ extent reduce_lanes(extent e, u32 lanes) {
-    if (lanes == 32)
-        return {__reduce_min_sync(ALL_LANES, e.least), __reduce_max_sync(ALL_LANES, e.greatest)};
-    for (u32 apart = lanes / 2; apart; apart /= 2) {
-        e.least = min(e.least, __shfl_xor_sync(ALL_LANES, e.least, (int)apart));
-        e.greatest = max(e.greatest, __shfl_xor_sync(ALL_LANES, e.greatest, (int)apart));
-    }
-    return e;
-}
-
-struct scale {
-    float least, range, inverse, levels;
-};
-
-__device__ __forceinline__ scale scale_of(extent e, u32 bits) {
-    scale s = {0.0f, 0.0f, 0.0f, (float)((1u << bits) - 1)};
-    if (e.least > e.greatest)
-        return s; // nothing finite
-    s.least = __int_as_float(order_of(e.least));
-    float width = __fsub_rn(__int_as_float(order_of(e.greatest)), s.least);
-    if (width >= LEAST_RANGE) {
-        s.range = width <= FLT_MAX ? width : FLT_MAX;
-        s.inverse = __fdiv_rn(s.levels, s.range);
-    }
-    return s;
-}
-
-// ---- codes ----
-
-// Values j .. j + 7 of a group of n at `first`; NaN, which counts for nothing and has code 0, behind the last. Octets
-// that are cut short are left to patch_octet: a load without an alternative is one instruction, and several are in
-// flight.
-template <comet_dtype D>
-__device__ __forceinline__ void load_octet(const void *tensor, u64 first, u32 j, u32 n, float *x) {
-    constexpr int V = vector_values<D>;
-#pragma unroll
-    for (int i = 0; i < OCTET; i++)
-        x[i] = __int_as_float(0x7fc00000);
-    if (j + OCTET <= n)
-#pragma unroll
-        for (int i = 0; i < OCTET; i += V)
-            load_values<D, V>(tensor, first + j + i, x + i);
-}
-
-template <comet_dtype D>
-__device__ __forceinline__ void patch_octet(const void *tensor, u64 first, u32 j, u32 n, float *x) {
-    if (j < n && j + OCTET > n)
-#pragma unroll
-        for (int i = 0; i < OCTET; i++)
-            if (j + i < n)
-                x[i] = load_value<D>(tensor, first + j + i);
-}
-
-// A value's place between 0 and `levels`; NaN, and everything if the inverse is 0, at 0.
-__device__ __forceinline__ float place(float x, const scale &s) {
-    float p = __fmul_rn(__fsub_rn(x, s.least), s.inverse);
-    p = p > 0.0f ? p : 0.0f;
-    return p < s.levels ? p : s.levels;
-}
-
-// base/philox.h
-__device__ __forceinline__ void philox(u32 (&c)[4], u64 key) {
-    u32 k0 = (u32)key, k1 = (u32)(key >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-        u64 p0 = (u64)0xD2511F53u * c[0], p1 = (u64)0xCD9E8D57u * c[2];
-        c[0] = (u32)(p1 >> 32) ^ c[1] ^ k0;
-        c[1] = (u32)p1;
-        c[2] = (u32)(p0 >> 32) ^ c[3] ^ k1;
-        c[3] = (u32)p0;
-    }
-}
-
-// Adding 2^23 leaves the nearest integer, ties to even, in the low bits.
-__device__ __forceinline__ void round_nearest(const float *x, const scale &s, u32 (&codes)[OCTET]) {
-#pragma unroll
-    for (int i = 0; i < OCTET; i++)
-        codes[i] = __float_as_uint(__fadd_rn(place(x[i], s), 0x1p23f)) & 0xffu;
-}
-
-__device__ __forceinline__ void round_random(const float *x, const scale &s, u64 seed, u64 group, u32 octet,
-                                             u32 (&codes)[OCTET]) {
-    u32 r[4] = {(u32)group, (u32)(group >> 32), octet, 1};
-    philox(r, seed);
-#pragma unroll
-    for (int i = 0; i < OCTET; i++) {
-        int bits = (int)(r[i / 2] >> 16 * (i % 2) & 0xffffu);
-        float sum = __fadd_rn(place(x[i], s), __fmul_rn((float)(2 * bits + 1), 0x1p-17f));
-        codes[i] = (u32)(int)(sum < s.levels ? sum : s.levels); // the sum may round up to levels + 1
-    }
-}
-
-// BITS * 8 bits.
-template <int BITS> __device__ __forceinline__ u64 pack(const u32 (&codes)[OCTET]) {
-    u32 low = 0, high = 0; // four codes each
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        low |= codes[i] << BITS * i;
-        high |= codes[4 + i] << BITS * i;
-    }
-    return low | (u64)high << 4 * BITS;
-}
-
-// n of the octet's codes are there; those behind are 0.
-__device__ __forceinline__ void store_codes(u8 *to, u32 bits, u32 n, const u32 (&codes)[OCTET]) {
-    u64 packed = bits == 2 ? pack<2>(codes) : bits == 4 ? pack<4>(codes) : pack<8>(codes);
-    if (n < OCTET)
-        for (u32 i = 0; 8 * i < n * bits; i++)
-            to[i] = (u8)(packed >> 8 * i);
-    else if (bits == 2)
-        *(u16 *)to = (u16)packed;
-    else if (bits == 4)
-        *(u32 *)to = (u32)packed;
-    else
-        *(u64 *)to = packed;
-}
-
-// The octet from value j of the group's n on.
-__device__ __forceinline__ void write_octet(const group_shape &g, u8 *body, u64 group, u32 j, u32 n, const float *x,
-                                            const scale &s) {
-    u32 codes[OCTET];
-    if (g.stochastic)
-        round_random(x, s, g.seed, group, j / OCTET, codes);
-    else
-        round_nearest(x, s, codes);
-    u64 octet = (group * g.values + j) / OCTET;
-    store_codes(body + g.codes_at + octet * g.bits, g.bits, min(n - j, (u32)OCTET), codes);
-}
+// ---- writing ----
 
 __device__ __forceinline__ void write_pair(u8 *body, u64 group, const scale &s) {
     ((float2 *)body)[group] = make_float2(s.least, s.range);
 }
 
-// ---- compressing ----
-
-__device__ __forceinline__ u32 values_of(const group_shape &g, u64 group) {
-    return group < g.groups ? (u32)min(g.values, g.count - group * g.values) : 0;
+// Where the codes of a group's octets begin.
+__device__ __forceinline__ u8 *codes_of(const group_shape &g, u8 *body, u64 first_value) {
+    return body + g.codes_at + first_value / OCTET * g.bits;
 }
 
-// Groups of up to SWEEPS * 256 values: a warp, or a part of one, has a group in registers.
-template <comet_dtype D, int SWEEPS>
-__global__ static void __launch_bounds__(THREADS) compress_small(write_frame f, group_shape g, const void *tensor) {
-    u8 *body = begin_stream(f, g.bytes);
-    if (!body)
-        return;
-    u32 a_warp = 32 / g.lanes, lane = threadIdx.x % 32, part = lane % g.lanes;
-    u64 warps = (u64)gridDim.x * WARPS;
-    for (u64 w = (u64)blockIdx.x * WARPS + threadIdx.x / 32; w * a_warp < g.groups; w += warps) {
-        u64 group = w * a_warp + lane / g.lanes;
-        u32 n = values_of(g, group);
-        float x[SWEEPS][OCTET];
-        extent e = {INT32_MAX, INT32_MIN};
+// ---- any group, by all threads of a warp or of a block ----
+
+__device__ __forceinline__ u32 values_of(const group_shape &g, u64 group) {
+    return (u32)min(g.values, g.count - group * g.values);
+}
+
+// Values j .. j + 7 of a group of n at `first`; NaN, which counts for nothing and has code 0, behind the last.
+template <comet_dtype D>
+__device__ __forceinline__ void load_octet(const void *tensor, u64 first, u32 j, u32 n, float (&x)[OCTET]) {
+    constexpr int V = vector_values<D> < OCTET ? vector_values<D> : OCTET;
+    if (j + OCTET <= n)
 #pragma unroll
-        for (int i = 0; i < SWEEPS; i++)
-            load_octet<D>(tensor, group * g.values, (i * g.lanes + part) * OCTET, n, x[i]);
-        if (n % OCTET)
+        for (int i = 0; i < OCTET; i += V)
+            load_values<D, V>(tensor, first + j + i, x + i);
+    else
 #pragma unroll
-            for (int i = 0; i < SWEEPS; i++)
-                patch_octet<D>(tensor, group * g.values, (i * g.lanes + part) * OCTET, n, x[i]);
+        for (int i = 0; i < OCTET; i++)
+            x[i] = j + i < n ? load_value<D>(tensor, first + j + i) : __int_as_float(0x7fc00000);
+}
+
+template <comet_dtype D>
+__device__ __forceinline__ extent measure(const void *tensor, u64 first, u32 n, u32 thread, u32 threads) {
+    extent e = {INT32_MAX, INT32_MIN};
+#pragma unroll 4
+    for (u32 j = thread * OCTET; j < n; j += threads * OCTET) {
+        float x[OCTET];
+        load_octet<D>(tensor, first, j, n, x);
 #pragma unroll
-        for (int i = 0; i < SWEEPS * OCTET; i++)
-            extend(&e, x[i / OCTET][i % OCTET]);
-        scale s = scale_of(reduce_lanes(e, g.lanes), g.bits);
-        if (part == 0 && n)
-            write_pair(body, group, s);
-#pragma unroll
-        for (int i = 0; i < SWEEPS; i++)
-            if ((i * g.lanes + part) * OCTET < n)
-                write_octet(g, body, group, (i * g.lanes + part) * OCTET, n, x[i], s);
+        for (int i = 0; i < OCTET; i++)
+            extend(&e, x[i]);
+    }
+    return e;
+}
+
+template <comet_dtype D>
+__device__ __forceinline__ void write_group(const group_shape &g, const void *tensor, u8 *body, u64 group,
+                                            const scale &s, u32 thread, u32 threads) {
+    const u64 first = group * g.values;
+    const u32 n = values_of(g, group);
+    if (thread == 0)
+        write_pair(body, group, s);
+#pragma unroll 2
+    for (u32 j = thread * OCTET; j < n; j += threads * OCTET) {
+        float x[OCTET];
+        load_octet<D>(tensor, first, j, n, x);
+        const uint2 codes = g.stochastic ? round_random(g, x, s, group, j / OCTET) : round_nearest(x, s, g.base);
+        if (j + OCTET <= n)
+            store_codes(codes_of(g, body, first + j), g.bits, codes);
+        else
+            store_some(codes_of(g, body, first + j), g.bits, n - j, codes);
     }
 }
 
+// ---- groups of up to 1,024 values ----
+
+// A group that is cut short, or has values or a range that are not finite. A function of its own, so that it costs the
+// others no registers. By a warp.
+template <comet_dtype D>
+__device__ __noinline__ void compress_odd(const group_shape &g, const void *tensor, u8 *body, u64 group, u32 lane) {
+    const extent e = reduce_warp(measure<D>(tensor, group * g.values, values_of(g, group), lane, 32));
+    write_group<D>(g, tensor, body, group, scale_of(e, g.bits), lane, 32);
+}
+
+// Where a lane's octets lie, counted from the first value of the warp's groups: at `at`, and further on by `next` from
+// sweep to sweep, as far as `limit`.
+struct lane_place {
+    u32 group, j; // of the first, and from which value of that group on
+    u32 at, next, limit;
+    bool has_values; // else the lane reads what the first one of its group does, which changes no range
+};
+
+__device__ __forceinline__ lane_place place_of(const group_shape &g, u32 whole, u32 lane) {
+    const u32 values = (u32)g.values, j = (lane & ((1u << g.lanes_log) - 1)) * OCTET;
+    lane_place p;
+    p.group = lane >> g.lanes_log;
+    p.has_values = j < values;
+    p.j = p.has_values ? j : 0;
+    p.at = p.group * values + p.j;
+    p.next = g.next_group * values + g.next_value;
+    p.limit = whole * values;
+    return p;
+}
+
+// What lies behind the limit is read from where there is something: the group's first values change no range either,
+// and what is no whole group's is not used.
+template <comet_dtype D>
+__device__ __forceinline__ void load_sweeps(const void *tensor, u64 first_value, const lane_place &p,
+                                            float (&x)[SWEEPS][OCTET]) {
+    constexpr int V = vector_values<D>;
+    const u8 *from = (const u8 *)tensor + first_value * value_bytes<D>;
+#pragma unroll
+    for (int i = 0; i < SWEEPS; i++) {
+        const u32 at = p.at + i * p.next, there = at < p.limit ? at : 0;
+#pragma unroll
+        for (int v = 0; v < OCTET; v += V)
+            load_values<D, V>(from + there * value_bytes<D>, v, x[i] + v);
+    }
+}
+
+// The span of the group of sweep `lane mod SWEEPS`: each of the lanes that share groups gets one, so that their scales
+// are found at once.
+__device__ __forceinline__ span span_of_sweep(const group_shape &g, const float (&x)[SWEEPS][OCTET], u32 lane) {
+    span all[SWEEPS];
+#pragma unroll
+    for (int i = 0; i < SWEEPS; i++)
+        all[i] = span_of(x[i]);
+    if (g.next_group == 0) // all are one group's
+        all[0] = all[1] = all[2] = all[3] = both(both(all[0], all[1]), both(all[2], all[3]));
+#pragma unroll
+    for (int i = 0; i < SWEEPS; i++)
+        all[i] = reduce_span(all[i], g.lanes_log);
+    const span low = lane & 1 ? all[1] : all[0], high = lane & 1 ? all[3] : all[2];
+    return lane & 2 ? high : low;
+}
+
+// The codes of a lane's octets, of which the lanes from `from` on have the scales.
+__device__ __forceinline__ void round_sweeps(const group_shape &g, const float (&x)[SWEEPS][OCTET], const scale &mine,
+                                             u32 from, u64 first, const lane_place &p, uint2 (&codes)[SWEEPS]) {
+#pragma unroll
+    for (int i = 0; i < SWEEPS; i++) {
+        scale s = mine;
+        s.least = __shfl_sync(ALL_LANES, mine.least, (int)(from + i));
+        s.inverse = __shfl_sync(ALL_LANES, mine.inverse, (int)(from + i));
+        codes[i] = g.stochastic
+                       ? round_random(g, x[i], s, first + p.group + i * g.next_group, (p.j + i * g.next_value) / OCTET)
+                       : round_plain(x[i], s.least, s.inverse, g.base);
+    }
+}
+
+// Those behind the limit are not there, and those that are not plain are left to compress_odd.
+__device__ __forceinline__ void store_sweeps(const group_shape &g, u8 *to, const lane_place &p, u32 plain, u32 from,
+                                             const uint2 (&codes)[SWEEPS]) {
+    to += p.at / OCTET * g.bits;
+    const u32 step = p.next / OCTET * g.bits;
+#pragma unroll
+    for (int i = 0; i < SWEEPS; i++)
+        if (p.at + i * p.next < p.limit && plain >> (from + i) & 1)
+            store_codes(to + i * step, g.bits, codes[i]);
+}
+
+// Writes a lane's octets of `whole` groups from `first` on. Bit `l` of the answer: the group of sweep `l mod SWEEPS` of
+// lane l is done; another one is for compress_odd.
+template <comet_dtype D>
+__device__ __forceinline__ u32 compress_sweeps(const group_shape &g, const void *tensor, u8 *body, u64 first, u32 whole,
+                                               u32 lane) {
+    const lane_place p = place_of(g, whole, lane);
+    const u32 part = lane & ((1u << g.lanes_log) - 1), from = lane - part;
+    float x[SWEEPS][OCTET];
+    uint2 codes[SWEEPS];
+    scale s;
+    load_sweeps<D>(tensor, first * g.values, p, x);
+    const bool is_plain = find_scale(span_of_sweep(g, x, lane), g.bits, &s);
+    const u32 plain = __ballot_sync(ALL_LANES, is_plain);
+    round_sweeps(g, x, s, from, first, p, codes);
+    const u32 group = p.group + part * g.next_group; // of a group that has all sweeps, SWEEPS times the same
+    if (part < SWEEPS && is_plain && group < whole)
+        write_pair(body, first + group, s);
+    if (p.has_values)
+        store_sweeps(g, codes_of(g, body, first * g.values), p, plain, from, codes);
+    return plain;
+}
+
+// The groups of a warp from `first` on.
+template <comet_dtype D>
+__device__ __forceinline__ void compress_groups(const group_shape &g, const void *tensor, u8 *body, u64 first,
+                                                u32 lane) {
+    const u32 whole = g.whole > first ? (u32)min(g.whole - first, (u64)g.a_warp) : 0;
+    const u32 plain = whole ? compress_sweeps<D>(g, tensor, body, first, whole, lane) : ALL_LANES;
+    const bool has_rest = whole < g.a_warp && first + whole < g.groups;
+    if (plain == ALL_LANES && !has_rest)
+        return;
+#pragma unroll 1
+    for (u32 i = 0; i < whole; i++) {
+        const u32 sweep = g.next_group ? i / g.next_group : 0, from = (i - sweep * g.next_group) << g.lanes_log;
+        if (!(plain >> (from + sweep) & 1))
+            compress_odd<D>(g, tensor, body, first + i, lane);
+    }
+    if (has_rest)
+        compress_odd<D>(g, tensor, body, first + whole, lane);
+}
+
+template <comet_dtype D>
+__global__ static void __launch_bounds__(THREADS, SMALL_BLOCKS)
+    compress_small(const __grid_constant__ write_frame f, const __grid_constant__ group_shape g, const void *tensor) {
+    u8 *body = begin_stream(f, g.bytes);
+    if (!body)
+        return;
+    const u64 step = (u64)gridDim.x * WARPS * g.a_warp;
+    for (u64 first = ((u64)blockIdx.x * WARPS + threadIdx.x / 32) * g.a_warp; first < g.groups; first += step)
+        compress_groups<D>(g, tensor, body, first, threadIdx.x % 32);
+}
+
+// ---- larger groups: a block reads its group twice, the second time out of a cache ----
+
 __device__ __forceinline__ extent reduce_block(extent e) {
     __shared__ extent of_warps[WARPS];
-    e = reduce_lanes(e, 32);
+    e = reduce_warp(e);
     __syncthreads(); // the last group's have been read
     if (threadIdx.x % 32 == 0)
         of_warps[threadIdx.x / 32] = e;
@@ -229,32 +230,15 @@ __device__ __forceinline__ extent reduce_block(extent e) {
     return e;
 }
 
-// Larger groups: a block reads its group twice, the second time out of a cache.
 template <comet_dtype D>
-__global__ static void __launch_bounds__(THREADS) compress_large(write_frame f, group_shape g, const void *tensor) {
+__global__ static void __launch_bounds__(THREADS)
+    compress_large(const __grid_constant__ write_frame f, const __grid_constant__ group_shape g, const void *tensor) {
     u8 *body = begin_stream(f, g.bytes);
     if (!body)
         return;
     for (u64 group = blockIdx.x; group < g.groups; group += gridDim.x) {
-        u32 n = values_of(g, group);
-        extent e = {INT32_MAX, INT32_MIN};
-        float x[OCTET];
-#pragma unroll 4
-        for (u32 j = threadIdx.x * OCTET; j < n; j += THREADS * OCTET) {
-            load_octet<D>(tensor, group * g.values, j, n, x);
-            patch_octet<D>(tensor, group * g.values, j, n, x);
-            for (int i = 0; i < OCTET; i++)
-                extend(&e, x[i]);
-        }
-        scale s = scale_of(reduce_block(e), g.bits);
-        if (threadIdx.x == 0)
-            write_pair(body, group, s);
-#pragma unroll 2
-        for (u32 j = threadIdx.x * OCTET; j < n; j += THREADS * OCTET) {
-            load_octet<D>(tensor, group * g.values, j, n, x);
-            patch_octet<D>(tensor, group * g.values, j, n, x);
-            write_octet(g, body, group, j, n, x, s);
-        }
+        const extent e = reduce_block(measure<D>(tensor, group * g.values, values_of(g, group), threadIdx.x, THREADS));
+        write_group<D>(g, tensor, body, group, scale_of(e, g.bits), threadIdx.x, THREADS);
     }
 }
 
@@ -355,11 +339,18 @@ __global__ static void __launch_bounds__(THREADS) decompress_kernel(read_frame f
 
 // ---- host ----
 
-static u32 lanes_for(u64 values) {
+constexpr u64 A_SWEEP = 32 * OCTET; // values that a warp has at once
+
+static void set_sweeps(group_shape *g) {
     u32 lanes = LEAST_LANES;
-    while (lanes < 32 && lanes * OCTET < values)
-        lanes *= 2;
-    return lanes;
+    g->lanes_log = 2;
+    while (lanes < 32 && lanes * OCTET < g->values)
+        lanes *= 2, g->lanes_log++;
+    const bool is_one = g->values > A_SWEEP; // one group a warp, or several in each sweep
+    g->next_group = is_one ? 0 : 32 / lanes;
+    g->next_value = is_one ? (u32)A_SWEEP : 0;
+    g->a_warp = is_one ? 1 : SWEEPS * g->next_group;
+    g->whole = g->count / g->values;
 }
 
 static group_shape shape_of(const comet_tensor *tensor, const comet_codec_params *p) {
@@ -368,12 +359,13 @@ static group_shape shape_of(const comet_tensor *tensor, const comet_codec_params
     g.values = (u64)p->group_values;
     g.groups = (g.count + g.values - 1) / g.values;
     g.bits = (u32)p->group_bits;
+    g.base = 1u << g.bits;
     g.codes_at = g.groups * sizeof(float2);
     g.bytes = STREAM_HEADER_BYTES + g.codes_at + (g.count * g.bits + 7) / 8;
     g.stochastic = p->rounding == COMET_ROUND_STOCHASTIC;
     g.seed = p->seed;
-    g.lanes = lanes_for(g.values);
     g.by_group = divider_of(g.values * comet_dtype_size(tensor->dtype) / 16);
+    set_sweeps(&g);
     return g;
 }
 
@@ -395,11 +387,8 @@ static size_t body_max_bytes(const comet_tensor *tensor, const comet_codec_param
 template <comet_dtype D> static cudaError_t launch_compress(const cuda_compress_job *job, const group_shape &g) {
     write_frame f = write_frame_of(job);
     const void *data = job->tensor->data;
-    dim3 grid = grid_for(g.groups, WARPS * (32 / g.lanes));
-    if (g.values <= 32 * OCTET)
-        return launch(compress_small<D, 1>, grid, THREADS, job->queue, f, g, data);
-    if (g.values <= 32 * OCTET * MOST_SWEEPS)
-        return launch(compress_small<D, MOST_SWEEPS>, grid, THREADS, job->queue, f, g, data);
+    if (g.values <= A_SWEEP * SWEEPS)
+        return launch(compress_small<D>, grid_for(g.groups, WARPS * g.a_warp), THREADS, job->queue, f, g, data);
     return launch(compress_large<D>, grid_for(g.groups, 1), THREADS, job->queue, f, g, data);
 }
 
