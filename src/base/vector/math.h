@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that the compiler can turn into vector code, the same on every instruction set. */
+/* Functions that the compiler can turn into vector code, the same on every instruction set, and in kernels. */
 #ifndef COMET_BASE_VECTOR_MATH_H
 #define COMET_BASE_VECTOR_MATH_H
 
@@ -7,13 +7,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/vector/loop.h"
 
 /*
  * e^x, within 2 units in the last place for -87 <= x <= 88; beyond, as at these ends; NaN stays. (Cephes'
  * polynomial.)
  */
-COMET_INLINE float comet_expf(float x) {
+COMET_HOST_DEVICE COMET_INLINE float comet_expf(float x) {
     const float magic = 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the nearest integer */
     x = x > 88.0f ? 88.0f : x;
     x = x < -87.0f ? -87.0f : x;
@@ -34,7 +35,7 @@ COMET_INLINE float comet_expf(float x) {
     return p * power;
 }
 
-COMET_INLINE float comet_sigmoidf(float x) {
+COMET_HOST_DEVICE COMET_INLINE float comet_sigmoidf(float x) {
     return 1.0f / (1.0f + comet_expf(-x));
 }
 

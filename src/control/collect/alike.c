@@ -1,20 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "control/collect/alike.h"
 
-#include <math.h>
-
 #include "base/vector/loop.h"
 
 enum { LANES = 16 };
-
-/*
- * An error of rounding is a sawtooth of the value. Two values that are apart by `t` cells, wherever they lie in them,
- * have errors whose product is in the mean 1 - 6 t (1 - t) of the variance, t without its whole part.
- */
-COMET_INLINE float alike(float apart) {
-    const float t = apart - floorf(apart);
-    return 1 - 6 * t * (1 - t);
-}
 
 COMET_CLONES(add_errors,
              (const float *a, const float *b, const float *weight, const float *on, int64_t count, double *sums),
@@ -23,13 +12,13 @@ COMET_CLONES(add_errors,
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES)
         for (int k = 0; k < LANES; k++) {
-            const float product = alike(b[i + k] - a[i + k]);
+            const float product = comet_alike(b[i + k] - a[i + k]);
             plain[k] += product;
             masked[k] += weight[i + k] * on[i + k] * product;
             weights[k] += weight[i + k];
         }
     for (; i < count; i++) {
-        const float product = alike(b[i] - a[i]);
+        const float product = comet_alike(b[i] - a[i]);
         plain[0] += product;
         masked[0] += weight[i] * on[i] * product;
         weights[0] += weight[i];

@@ -10,13 +10,12 @@
 #include <string.h>
 
 #include "base/vector/loop.h"
-#include "control/collect/correlate.h"
 #include "control/collect/layer.h"
 
-enum { POSITIONS = 512, IMAGES = 32, MOST_EACH = 32 };
+enum { POSITIONS = COMET_COMMON_POSITIONS, IMAGES = 32, MOST_EACH = 32 };
 
 /* For each block of outputs: inputs at some positions, their means, weights and two sums of each output. */
-enum { OUTPUTS = 16, BLOCK = 4, TOGETHER = 4, ARRAYS = TOGETHER + 1 + 3 * BLOCK };
+enum { OUTPUTS = COMET_COMMON_OUTPUTS, BLOCK = 4, TOGETHER = 4, ARRAYS = TOGETHER + 1 + 3 * BLOCK };
 
 size_t comet_common_floats(int64_t fan_in) {
     return (size_t)fan_in * (OUTPUTS / BLOCK * ARRAYS);
@@ -44,11 +43,6 @@ double comet_layer_inside(const comet_layer *l) {
 
 /* ---- which positions ---- */
 
-typedef struct sample {
-    int images, each; /* positions of an image */
-    int64_t place[POSITIONS];
-} sample;
-
 static uint64_t scramble(uint64_t x) { /* splitmix64 */
     x += 0x9E3779B97F4A7C15u;
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -63,16 +57,21 @@ static int is_drawn(const int64_t *list, int count, int64_t place) {
     return 0;
 }
 
+comet_common_sample comet_common_sample_of(const comet_layer *l) {
+    comet_common_sample s = {.batch = l->in.images, .positions = l->out.height * l->out.width, .fan_in = l->fan_in};
+    s.outputs = l->out.channels < OUTPUTS ? (int)l->out.channels : OUTPUTS;
+    s.images = l->in.images < IMAGES ? (int)l->in.images : IMAGES;
+    const int most = MOST_EACH < POSITIONS / s.images ? MOST_EACH : POSITIONS / s.images;
+    s.each = s.positions < most ? (int)s.positions : most;
+    return s;
+}
+
 /* None twice (Floyd), and always the same ones: a run that is resumed must decide as it would have. */
-static void draw(sample *s, const comet_layer *l) {
-    const int64_t positions = l->out.height * l->out.width;
-    s->images = l->in.images < IMAGES ? (int)l->in.images : IMAGES;
-    const int most = MOST_EACH < POSITIONS / s->images ? MOST_EACH : POSITIONS / s->images;
-    s->each = positions < most ? (int)positions : most;
+void comet_common_draw(const comet_common_sample *s, int64_t *places) {
     for (int image = 0; image < s->images; image++) {
-        int64_t *list = s->place + image * s->each;
+        int64_t *list = places + image * s->each;
         for (int i = 0; i < s->each; i++) {
-            const int64_t last = positions - s->each + i;
+            const int64_t last = s->positions - s->each + i;
             const int64_t drawn = (int64_t)(scramble((uint64_t)(image * s->each + i)) % (uint64_t)(last + 1));
             list[i] = is_drawn(list, i, drawn) ? last : drawn;
         }
@@ -140,15 +139,6 @@ static void read_weights(const comet_layer *l, int64_t output, float *to) {
 
 /* ---- what follows ---- */
 
-/*
- * Sums over inputs of (sum of u x_i)^2, over all pairs of the sample: of different images, of one, of a position with
- * itself.
- */
-typedef struct output {
-    comet_correlation with_itself;
-    double in_images, in_all;
-} output;
-
 static double squares_of(const float *x, int64_t count) {
     return comet_correlate_dot(x, x, count);
 }
@@ -159,18 +149,30 @@ typedef struct outputs {
     int64_t group;
     float *inputs, *means;
     float *weights, *all, *now; /* of each output; sums of u x over all images, over one */
-    output *found;
+    comet_common_output *found;
 } outputs;
 
-static void see_image(const comet_layer *l, const sample *s, int image, const outputs *o) {
-    const int64_t n = l->fan_in, from = image * l->in.images / s->images;
+/* What the outputs of a layer are seen with. */
+typedef struct outputs_work {
+    const comet_layer *l;
+    const double *sums;
+    const comet_common_sample *s;
+    const int64_t *places, *which;
+    float *memory;
+    comet_common_output *found;
+} outputs_work;
+
+static void see_image(const outputs_work *w, int image, const outputs *o) {
+    const comet_layer *l = w->l;
+    const comet_common_sample *s = w->s;
+    const int64_t n = l->fan_in, from = comet_common_which(image, s->images, l->in.images);
     memset(o->now, 0, (size_t)(o->count * n) * sizeof *o->now);
     for (int first = 0; first < s->each; first += TOGETHER) {
         const int count = s->each - first < TOGETHER ? s->each - first : TOGETHER;
         double squares[TOGETHER];
         for (int p = 0; p < count; p++) {
             float *inputs = o->inputs + p * n;
-            read_inputs(l, from, s->place[image * s->each + first + p], o->group, o->means, inputs);
+            read_inputs(l, from, w->places[image * s->each + first + p], o->group, o->means, inputs);
             squares[p] = squares_of(inputs, n);
         }
         for (int i = 0; i < o->count; i++)
@@ -182,20 +184,10 @@ static void see_image(const comet_layer *l, const sample *s, int image, const ou
         o->all[k] += o->now[k];
 }
 
-/* What the outputs of a layer are seen with. */
-typedef struct outputs_work {
-    const comet_layer *l;
-    const double *sums;
-    const sample *s;
-    const int64_t *which;
-    float *memory;
-    output *found;
-} outputs_work;
-
 static void see_outputs(const outputs_work *w, int first, int count, float *memory) {
     const comet_layer *l = w->l;
     const int64_t *which = w->which + first;
-    output *found = w->found + first;
+    comet_common_output *found = w->found + first;
     const int64_t n = l->fan_in;
     const outputs o = {.count = count,
                        .group = which[0] / (l->out.channels / l->groups),
@@ -210,7 +202,7 @@ static void see_outputs(const outputs_work *w, int first, int count, float *memo
         read_weights(l, which[i], o.weights + i * n);
     memset(o.all, 0, (size_t)(count * n) * sizeof *o.all);
     for (int image = 0; image < w->s->images; image++)
-        see_image(l, w->s, image, &o);
+        see_image(w, image, &o);
     for (int i = 0; i < count; i++)
         found[i].in_all = squares_of(o.all + i * n, n);
 }
@@ -229,8 +221,8 @@ static void outputs_range(const void *context, int64_t first, int64_t end) {
 }
 
 /* From the sample to the batch: as many pairs of each kind as there are. */
-static double whole(const comet_layer *l, const sample *s, const output *o) {
-    const double batch = (double)l->in.images, positions = (double)(l->out.height * l->out.width);
+static double whole(const comet_common_sample *s, const comet_common_output *o) {
+    const double batch = (double)s->batch, positions = (double)s->positions;
     const double images = s->images, each = s->each;
     const double alike = each > 1 ? batch * positions * (positions - 1) / (images * each * (each - 1)) : 0;
     const double others =
@@ -239,28 +231,32 @@ static double whole(const comet_layer *l, const sample *s, const output *o) {
            (o->in_all - o->in_images) * others;
 }
 
-double comet_layer_common(comet_threads *threads, const comet_layer *l, const double *sums, float *memory) {
-    const int count = l->out.channels < OUTPUTS ? (int)l->out.channels : OUTPUTS;
-    int64_t which[OUTPUTS];
-    output found[OUTPUTS] = {{{0, 0}, 0, 0}};
+double comet_common_end(const comet_common_sample *s, const comet_common_output *found) {
     double all = 0, own = 0, weights = 0;
-    sample s;
-    draw(&s, l);
-    for (int i = 0; i < count; i++)
-        which[i] = i * l->out.channels / count;
-    const outputs_work work = {l, sums, &s, which, memory, found};
-    comet_loop(threads, count, BLOCK, outputs_range, &work);
     /* A channel counts as the norm multiplies it: by 1 / variance. */
-    const double scale = (double)comet_maps_pixels(&l->out) / (s.images * s.each);
-    for (int i = 0; i < count; i++) {
+    const double scale = (double)(s->batch * s->positions) / (s->images * s->each);
+    for (int i = 0; i < s->outputs; i++) {
         const double variance = found[i].with_itself.squares * scale;
         if (isnan(variance)) /* weights that are not finite are to be seen */
             return variance;
         if (!(variance > 0))
             continue;
-        all += whole(l, &s, &found[i]) / (variance * variance);
+        all += whole(s, &found[i]) / (variance * variance);
         own += found[i].with_itself.own * scale / (variance * variance);
         weights += 1 / variance;
     }
-    return weights > 0 ? (fmax(all, own) + 0 * all) / weights / (double)l->fan_in : 0 * all; /* NaN stays */
+    return weights > 0 ? (fmax(all, own) + 0 * all) / weights / (double)s->fan_in : 0 * all; /* NaN stays */
+}
+
+double comet_layer_common(comet_threads *threads, const comet_layer *l, const double *sums, float *memory) {
+    int64_t which[OUTPUTS];
+    comet_common_output found[OUTPUTS] = {{{0, 0}, 0, 0}};
+    int64_t places[POSITIONS];
+    const comet_common_sample s = comet_common_sample_of(l);
+    comet_common_draw(&s, places);
+    for (int i = 0; i < s.outputs; i++)
+        which[i] = comet_common_which(i, s.outputs, l->out.channels);
+    const outputs_work work = {l, sums, &s, places, which, memory, found};
+    comet_loop(threads, s.outputs, BLOCK, outputs_range, &work);
+    return comet_common_end(&s, found);
 }

@@ -42,15 +42,23 @@ static int are_rows(const comet_maps *m) {
            is_dense(m->images, m->to_image, m->height * m->width * m->channels);
 }
 
-comet_status comet_maps_of(const comet_tensor *t, const char *name, int shape_only, comet_maps *m) {
+static comet_status check_place(const comet_tensor *t, const char *name, int on_device) {
+    if (on_device && (t->dtype == COMET_U8 || t->device.kind != COMET_CUDA))
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "%s must be fp32, fp16 or bf16, in device memory", name);
+    if (!on_device && (t->dtype != COMET_F32 || t->device.kind != COMET_CPU))
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "%s must be fp32, in CPU memory", name);
+    return COMET_OK;
+}
+
+comet_status comet_maps_of(const comet_tensor *t, const char *name, int how, comet_maps *m) {
     axes a;
     COMET_TRY(comet_tensor_check_shape(t, name));
     COMET_REQUIRE(find_axes(t, &a), "%s must have 2 dimensions, or be NHWC or NCHW with 3 or 4", name);
     COMET_REQUIRE(comet_tensor_count(t) > 0, "%s is empty", name);
-    if (t->dtype != COMET_F32 || t->device.kind != COMET_CPU)
-        return comet_fail(COMET_ERROR_UNSUPPORTED, "%s must be fp32, in CPU memory", name);
-    COMET_REQUIRE(shape_only || t->data, "%s->data is NULL", name);
+    COMET_TRY(check_place(t, name, (how & COMET_MAPS_DEVICE) != 0));
+    COMET_REQUIRE((how & COMET_MAPS_SHAPE) || t->data, "%s->data is NULL", name);
     *m = (comet_maps){.data = t->data,
+                      .dtype = t->dtype,
                       .images = extent(t, a.image),
                       .height = extent(t, a.row),
                       .width = extent(t, a.pixel),

@@ -9,14 +9,20 @@
 #include "comet/tensor.h"
 
 typedef struct comet_maps {
-    const float *data;
+    const float *data; /* on a device: of what `dtype` says */
+    comet_dtype dtype;
     int64_t images, height, width, channels;
     int64_t to_image, to_row, to_pixel, to_channel; /* strides */
     int is_rows;                                    /* 1: the rows lie one behind the other as they are read */
 } comet_maps;
 
-/* `shape_only`: there may be no data. An empty tensor is COMET_ERROR_ARGUMENT. */
-comet_status comet_maps_of(const comet_tensor *tensor, const char *name, int shape_only, comet_maps *maps);
+/*
+ * SHAPE: there may be no data. DEVICE: it is on a device, fp32, fp16 or bf16; else it is fp32 in CPU memory, or
+ * COMET_ERROR_UNSUPPORTED. An empty tensor is COMET_ERROR_ARGUMENT.
+ */
+enum { COMET_MAPS_SHAPE = 1, COMET_MAPS_DEVICE = 2 };
+
+comet_status comet_maps_of(const comet_tensor *tensor, const char *name, int how, comet_maps *maps);
 
 static inline int64_t comet_maps_pixels(const comet_maps *m) {
     return m->images * m->height * m->width;

@@ -22,9 +22,10 @@ static inline int comet_errors_arrays(const comet_maps *m) {
     return m->is_rows ? 4 : 5;
 }
 
-/* Of what is stored of values: `all` of them, and those that are on, weighted by gamma^2. */
+/* Of what is stored of values: a sum for each offset; and what they say of all values, and of those that are on. */
 void comet_see_errors(comet_threads *threads, const comet_maps *values, const comet_alike_channels *how, float *memory,
-                      comet_stats_alike *all, comet_stats_alike *on);
+                      comet_alike_errors_sums *sums);
+void comet_alike_of_errors(const comet_alike_errors_sums *sums, comet_stats_alike *all, comet_stats_alike *on);
 
 /* Maps of gradients: `read` gives all channels at a place, counted from the first image's; it has room for two rows. */
 typedef struct comet_gradient comet_gradient;
@@ -36,8 +37,9 @@ struct comet_gradient {
 
 enum { COMET_GRADIENT_ARRAYS = 4 };
 
-void comet_see_gradient(comet_threads *threads, const comet_gradient *gradient, float *memory,
-                        comet_stats_alike *found);
+/* Sums of products, one for each offset; and what they say. */
+void comet_see_gradient(comet_threads *threads, const comet_gradient *gradient, float *memory, double *sums);
+void comet_alike_of_gradient(const double *sums, comet_stats_alike *found);
 
 /*
  * What the variance of a sum of errors times gradients is multiplied with; a gradient's place is `stride` of the

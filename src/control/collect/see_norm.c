@@ -8,6 +8,7 @@
 #include "base/sized.h"
 #include "control/collect/call.h"
 #include "control/collect/neighbours.h"
+#include "control/collect/passes.h"
 
 /* ---- arguments ---- */
 
@@ -21,19 +22,20 @@ static comet_status check(const comet_norm_pass *p) {
     return COMET_OK;
 }
 
-static comet_status rows_of(const comet_norm_pass *given, int shape_only, comet_norm_pass *p, comet_norm_rows *n) {
+comet_status comet_take_norm(const comet_norm_pass *given, int how, comet_norm_pass *p, comet_norm_rows *n) {
     static const comet_norm_pass defaults = COMET_NORM_PASS_INIT;
     COMET_REQUIRE(given, "pass is NULL");
     COMET_TRY(comet_sized_read(p, sizeof *p, given, &defaults, "pass"));
-    if (!shape_only)
+    if (!(how & COMET_MAPS_SHAPE))
         COMET_TRY(check(p));
-    COMET_TRY(comet_maps_of(p->values, "pass->values", shape_only, &n->x));
-    COMET_TRY(comet_maps_of(p->gradient, "pass->gradient", shape_only, &n->dy));
+    COMET_TRY(comet_maps_of(p->values, "pass->values", how, &n->x));
+    COMET_TRY(comet_maps_of(p->gradient, "pass->gradient", how, &n->dy));
     n->scale = p->shift ? p->scale : NULL;
     n->shift = p->shift;
     n->gamma = p->gamma;
     n->beta = p->beta;
     n->mask = p->relu ? p->mask : NULL;
+    n->first = 0;
     n->relu = p->relu != 0;
     n->greatest = p->acgc != 0;
     COMET_REQUIRE(comet_maps_alike(&n->x, &n->dy), "pass->gradient must have the shape of pass->values");
@@ -71,7 +73,7 @@ comet_status comet_stats_norm_workspace(const comet_norm_pass *pass, size_t *byt
     comet_norm_rows n;
     norm_memory m;
     comet_begin();
-    COMET_TRY(rows_of(pass, 1, &p, &n));
+    COMET_TRY(comet_take_norm(pass, COMET_MAPS_SHAPE, &p, &n));
     COMET_REQUIRE_POINTER(bytes);
     *bytes = lay_out(&n, NULL, &m);
     return COMET_OK;
@@ -90,7 +92,9 @@ static void add_part(const comet_norm_rows *n, int is_first, const comet_stats_e
     const comet_gradient gradient = {&n->dy, read_norm, n};
     comet_sums_norm(exec->threads, n, &m->sums);
     if (is_first) {
-        comet_see_gradient(exec->threads, &gradient, m->places, &norm->gradient);
+        double products[COMET_STATS_OFFSETS];
+        comet_see_gradient(exec->threads, &gradient, m->places, products);
+        comet_alike_of_gradient(products, &norm->gradient);
         memset(m->batch, 0, (size_t)all * sizeof *m->batch);
     }
     for (int64_t i = 0; i < sums; i++)
@@ -102,55 +106,47 @@ static void add_part(const comet_norm_rows *n, int is_first, const comet_stats_e
 /* ---- the batch ---- */
 
 /* AC-GC's is proportional to the sum of dX^2, which is seen at the layer before. */
-static double acgc_of(const comet_norm_stats *stats, const double *sums, float *greatest) {
-    const int64_t channels = stats->channels;
-    for (int64_t k = 0; k < channels; k++) {
-        greatest[k] = (float)sums[3 * channels + k];
-        greatest[channels + k] = (float)(sums[4 * channels + k] / (double)stats->inverse_deviation[k]);
-    }
+static double acgc_of(const comet_norm_batch *b, const comet_norm_stats *stats) {
     const comet_acgc_norm_stats acgc = {.norm = stats,
                                         .input_gradient_squares = 1,
-                                        .nonzero = sums + 2 * channels,
-                                        .greatest_gradient = greatest,
-                                        .greatest_value = greatest + channels};
+                                        .nonzero = b->sums + 2 * b->channels,
+                                        .greatest_gradient = b->greatest,
+                                        .greatest_value = b->greatest + b->channels};
     return comet_acgc_norm(&acgc);
 }
 
 /* Of the output by what is stored: behind a ReLU only where it is on. */
-static double derivative_of(const comet_norm_rows *n, const comet_norm_stats *stats) {
+static double derivative_of(const comet_norm_batch *b, const comet_norm_stats *stats) {
     double sum = 0;
-    if (!n->scale)
+    if (!b->is_input)
         return comet_norm_derivative(stats);
     for (int64_t k = 0; k < stats->channels; k++) {
-        const double slope = (double)n->gamma[k] * (double)n->scale[k];
+        const double slope = (double)b->gamma[k] * (double)b->scale[k];
         sum += slope * slope * stats->slope_squares[k] / stats->positions;
     }
     return sum / (double)stats->channels;
 }
 
-/* From the sums over all rows: numbers for an error of variance 1 in what is stored, u or the input itself. */
-static comet_status end_batch(const comet_norm_rows *n, const float *scale, double pixels, const norm_memory *m,
-                              comet_stats_norm *norm) {
-    const int64_t channels = n->x.channels;
+comet_status comet_end_norm(const comet_norm_batch *b, comet_stats_norm *norm) {
+    const int64_t channels = b->channels;
     comet_norm_stats stats = {.channels = channels,
-                              .positions = pixels,
-                              .gamma = n->gamma,
-                              .inverse_deviation = m->inverse,
-                              .scale_gradient = m->batch + channels,
-                              .gradient_squares = m->batch,
-                              .slope_squares = m->batch + 2 * channels,
+                              .positions = b->pixels,
+                              .gamma = b->gamma,
+                              .inverse_deviation = b->inverse,
+                              .scale_gradient = b->sums + channels,
+                              .gradient_squares = b->sums,
+                              .slope_squares = b->sums + 2 * channels,
                               .fan_in = 1};
     double squares = 0;
     for (int64_t k = 0; k < channels; k++) {
-        const double of_u = n->scale ? (double)scale[k] : 1;
-        m->inverse[k] = (float)((double)scale[k] * of_u);
-        squares += m->batch[k] * of_u * of_u;
+        const double of_u = b->is_input ? (double)b->scale[k] : 1;
+        squares += b->sums[k] * of_u * of_u;
     }
-    const double derivative = derivative_of(n, &stats), both = comet_norm_input_gain(&stats);
+    const double derivative = derivative_of(b, &stats), both = comet_norm_input_gain(&stats);
     stats.fan_in = (double)INFINITY;
     const double own = comet_norm_input_gain(&stats);
-    stats.inverse_deviation = scale;
-    const double acgc = n->greatest ? acgc_of(&stats, m->batch, m->inverse + channels) : 0;
+    stats.inverse_deviation = b->scale;
+    const double acgc = b->greatest ? acgc_of(b, &stats) : 0;
     norm->batches++;
     norm->scale_squares += squares / (double)channels;
     norm->derivative += derivative;
@@ -158,6 +154,29 @@ static comet_status end_batch(const comet_norm_rows *n, const float *scale, doub
     norm->common_gain += both - own;
     norm->acgc += acgc;
     return comet_stats_finite((const double[]){squares, derivative, both, own, acgc}, 5);
+}
+
+/* From the sums over all rows: numbers for an error of variance 1 in what is stored, u or the input itself. */
+static comet_status end_batch(const comet_norm_rows *n, const float *scale, double pixels, const norm_memory *m,
+                              comet_stats_norm *norm) {
+    const int64_t channels = n->x.channels;
+    float *greatest = m->inverse + channels;
+    const comet_norm_batch batch = {.channels = channels,
+                                    .pixels = pixels,
+                                    .gamma = n->gamma,
+                                    .scale = scale,
+                                    .inverse = m->inverse,
+                                    .greatest = n->greatest ? greatest : NULL,
+                                    .sums = m->batch,
+                                    .is_input = n->scale != NULL};
+    for (int64_t k = 0; k < channels; k++) {
+        m->inverse[k] = comet_norm_inverse(scale[k], batch.is_input);
+        if (n->greatest) {
+            greatest[k] = (float)m->batch[3 * channels + k];
+            greatest[channels + k] = comet_norm_greatest(m->batch[4 * channels + k], scale[k]);
+        }
+    }
+    return comet_end_norm(&batch, norm);
 }
 
 static comet_status see(const comet_norm_pass *p, const comet_norm_rows *n, const comet_stats_exec *exec,
@@ -180,7 +199,7 @@ comet_status comet_stats_see_norm(const comet_norm_pass *pass, const comet_stats
     comet_stats_exec how;
     fenv_t callers;
     comet_begin();
-    COMET_TRY(rows_of(pass, 0, &p, &n));
+    COMET_TRY(comet_take_norm(pass, 0, &p, &n));
     COMET_TRY(comet_stats_check_size(norm, sizeof *norm, "norm"));
     COMET_REQUIRE(p.part == 0 || norm->pixels > 0, "pass->part is %d, and norm has not seen those before", (int)p.part);
     COMET_TRY(comet_stats_exec_of(exec, lay_out(&n, NULL, &m), &how));

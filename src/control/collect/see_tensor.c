@@ -10,14 +10,14 @@
 #include "base/sized.h"
 #include "control/collect/call.h"
 #include "control/collect/neighbours.h"
+#include "control/collect/passes.h"
 
 /* ---- arguments ---- */
 
-static comet_status check(const comet_tensor_pass *p) {
-    COMET_REQUIRE(p->result, "pass->result is NULL");
-    COMET_REQUIRE(p->result->bound >= 0 && isfinite(p->result->bound),
-                  "pass->result->bound is %g: it must be finite and not negative", p->result->bound);
-    COMET_REQUIRE(p->result->stats.count > 0, "pass->result->stats are of no values");
+comet_status comet_check_stored(const comet_codec_record *result) {
+    COMET_REQUIRE(result->bound >= 0 && isfinite(result->bound),
+                  "pass->result->bound is %g: it must be finite and not negative", result->bound);
+    COMET_REQUIRE(result->stats.count > 0, "pass->result->stats are of no values");
     return COMET_OK;
 }
 
@@ -25,15 +25,14 @@ static int fits(const comet_tensor_pass *p, const comet_maps *m) {
     return p->grid ? p->grid->channels == m->channels && (!p->relu || p->grid->threshold) : !p->relu;
 }
 
-static comet_status maps_of(const comet_tensor_pass *given, int shape_only, comet_tensor_pass *p, comet_maps *m) {
+comet_status comet_take_tensor(const comet_tensor_pass *given, int how, comet_tensor_pass *p, comet_maps *m) {
     static const comet_tensor_pass defaults = COMET_TENSOR_PASS_INIT;
     COMET_REQUIRE(given, "pass is NULL");
     COMET_TRY(comet_sized_read(p, sizeof *p, given, &defaults, "pass"));
-    if (!shape_only)
-        COMET_TRY(check(p));
+    COMET_REQUIRE((how & COMET_MAPS_SHAPE) || p->result, "pass->result is NULL");
     if (!p->values)
         return COMET_OK;
-    COMET_TRY(comet_maps_of(p->values, "pass->values", shape_only, m));
+    COMET_TRY(comet_maps_of(p->values, "pass->values", how, m));
     COMET_REQUIRE(fits(p, m), "pass->grid must have the channels of pass->values and, with relu, a threshold");
     return COMET_OK;
 }
@@ -66,7 +65,7 @@ comet_status comet_stats_tensor_workspace(const comet_tensor_pass *pass, size_t 
     comet_maps maps;
     tensor_memory m;
     comet_begin();
-    COMET_TRY(maps_of(pass, 1, &p, &maps));
+    COMET_TRY(comet_take_tensor(pass, COMET_MAPS_SHAPE, &p, &maps));
     COMET_REQUIRE_POINTER(bytes);
     *bytes = lay_out(&p, &maps, NULL, &m);
     return COMET_OK;
@@ -95,14 +94,26 @@ static comet_alike_channels channels_of(const comet_tensor_pass *p, const comet_
 }
 
 static void see_errors(const comet_tensor_pass *p, const comet_maps *maps, const comet_stats_exec *exec,
-                       comet_stats_tensor *tensor) {
+                       comet_alike_errors_sums *sums) {
     tensor_memory m;
-    tensor->has_alike = p->result->bound > 0;
-    if (!tensor->has_alike)
-        return;
     (void)lay_out(p, maps, exec->workspace, &m);
     const comet_alike_channels how = channels_of(p, maps, &m);
-    comet_see_errors(exec->threads, maps, &how, m.places, &tensor->all, &tensor->passed);
+    comet_see_errors(exec->threads, maps, &how, m.places, sums);
+}
+
+comet_status comet_end_tensor(const comet_codec_record *result, int has_values, const comet_alike_errors_sums *errors,
+                              comet_stats_tensor *tensor) {
+    if (has_values)
+        tensor->has_alike = result->bound > 0;
+    if (has_values && tensor->has_alike)
+        comet_alike_of_errors(errors, &tensor->all, &tensor->passed);
+    tensor->count += (double)result->stats.count;
+    tensor->nonzero += (double)result->stats.nonzero;
+    tensor->squares += result->stats.sum_squares;
+    tensor->bytes += (double)result->bytes;
+    tensor->bound += result->bound;
+    tensor->streams++;
+    return result->stats.nonfinite ? COMET_ERROR_DIVERGED : COMET_OK;
 }
 
 comet_status comet_stats_see_tensor(const comet_tensor_pass *pass, const comet_stats_exec *exec,
@@ -111,22 +122,19 @@ comet_status comet_stats_see_tensor(const comet_tensor_pass *pass, const comet_s
     comet_maps maps;
     tensor_memory m;
     comet_stats_exec how;
+    comet_alike_errors_sums errors[COMET_STATS_OFFSETS];
     fenv_t callers;
     comet_begin();
-    COMET_TRY(maps_of(pass, 0, &p, &maps));
+    COMET_TRY(comet_take_tensor(pass, 0, &p, &maps));
+    COMET_TRY(comet_check_stored(p.result));
     COMET_TRY(comet_stats_check_size(tensor, sizeof *tensor, "tensor"));
     COMET_TRY(comet_stats_exec_of(exec, lay_out(&p, &maps, NULL, &m), &how));
     comet_fp_enter(&callers);
-    if (p.values)
-        see_errors(&p, &maps, &how, tensor);
-    tensor->count += (double)p.result->stats.count;
-    tensor->nonzero += (double)p.result->stats.nonzero;
-    tensor->squares += p.result->stats.sum_squares;
-    tensor->bytes += (double)p.result->bytes;
-    tensor->bound += p.result->bound;
-    tensor->streams++;
+    if (p.values && p.result->bound > 0)
+        see_errors(&p, &maps, &how, errors);
+    const comet_status status = comet_end_tensor(p.result, p.values != NULL, errors, tensor);
     comet_fp_leave(&callers);
-    return p.result->stats.nonfinite ? COMET_ERROR_DIVERGED : COMET_OK;
+    return status;
 }
 
 /* ---- for an observation ---- */
