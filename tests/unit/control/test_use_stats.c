@@ -3,7 +3,7 @@
  * Statistics of uses against sums in fp64, value by value, written from docs/theory.md: random shapes, strides,
  * layouts.
  */
-#include "test_use_stats_case.h"
+#include "support/use_stats_case.h"
 
 enum { ROUNDS = 40 };
 

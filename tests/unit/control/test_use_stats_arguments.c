@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Statistics of uses: what is wrong is an error of its kind, and changes nothing. */
-#include "test_use_stats_case.h"
+#include "support/use_stats_case.h"
 
 enum { BYTES = 1 << 20 };
 

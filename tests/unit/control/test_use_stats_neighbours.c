@@ -3,7 +3,7 @@
  * Errors and gradients of neighbours that are alike (docs/theory.md, 5): kernels, maps of which the answer is known,
  * and the correction of a use.
  */
-#include "test_use_stats_case.h"
+#include "support/use_stats_case.h"
 
 #include "control/collect/alike.h"
 #include "control/collect/neighbours.h"

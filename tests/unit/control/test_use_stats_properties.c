@@ -3,7 +3,7 @@
  * What holds for all statistics of uses: the same bits in any layout and with any number of threads; batches add up;
  * what is wrong is said and changes nothing; what is not finite is said.
  */
-#include "test_use_stats_case.h"
+#include "support/use_stats_case.h"
 
 /* All kinds of calls on the same tensors: everything they find. */
 typedef struct found {

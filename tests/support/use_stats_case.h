@@ -3,8 +3,8 @@
  * Tensors with random values, in several layouts, and workspaces of exactly the size asked for: for the tests of
  * comet/use_stats.h.
  */
-#ifndef TESTS_USE_STATS_CASE_H
-#define TESTS_USE_STATS_CASE_H
+#ifndef TESTS_SUPPORT_USE_STATS_CASE_H
+#define TESTS_SUPPORT_USE_STATS_CASE_H
 
 #include "support/assert_ok.h"
 
@@ -192,10 +192,9 @@ typedef struct norm {
     uint8_t *mask; /* of x > 0 */
 } norm;
 
-static inline norm norm_new(rng *r, int64_t images) {
-    norm n = {.x = batch_new(r, images, rng_between(r, 1, 9), rng_between(r, 1, 9), rng_between(r, 1, 21), 0)};
-    const int64_t channels = n.x.channels;
-    n.dy = batch_new(r, images, n.x.height, n.x.width, channels, 0.1);
+static inline norm norm_of(rng *r, int64_t images, int64_t height, int64_t width, int64_t channels) {
+    norm n = {.x = batch_new(r, images, height, width, channels, 0)};
+    n.dy = batch_new(r, images, height, width, channels, 0.1);
     n.scale = channels_new(r, channels, 1.5, 0.1);
     n.shift = channels_new(r, channels, 0.2, 0.1);
     n.gamma = channels_new(r, channels, 0.4, 1);
@@ -204,6 +203,11 @@ static inline norm norm_new(rng *r, int64_t images) {
     for (int64_t i = 0; i < count_of(&n.x); i++)
         n.mask[i / 8] |= (uint8_t)((n.x.values[i] > 0) << (i % 8));
     return n;
+}
+
+static inline norm norm_new(rng *r, int64_t images) {
+    const int64_t height = rng_between(r, 1, 9), width = rng_between(r, 1, 9);
+    return norm_of(r, images, height, width, rng_between(r, 1, 21));
 }
 
 static inline void norm_free(norm *n) {
