@@ -5,8 +5,10 @@
 file(GLOB comet_emulation_sources CONFIGURE_DEPENDS emulation/*.cc emulation/*.c)
 list(FILTER comet_emulation_sources EXCLUDE REGEX "/emulation_check\\.cc$")
 set(src "${PROJECT_SOURCE_DIR}/src")
-file(GLOB_RECURSE comet_emulated_host CONFIGURE_DEPENDS "${src}/codec/cuda/*.c" "${src}/store/device/cuda/*.c")
-file(GLOB_RECURSE comet_emulated_kernels CONFIGURE_DEPENDS "${src}/codec/cuda/*.cu" "${src}/store/device/cuda/*.cu")
+file(GLOB_RECURSE comet_emulated_host CONFIGURE_DEPENDS "${src}/codec/cuda/*.c" "${src}/control/cuda/*.c"
+  "${src}/store/device/cuda/*.c")
+file(GLOB_RECURSE comet_emulated_kernels CONFIGURE_DEPENDS "${src}/codec/cuda/*.cu" "${src}/control/cuda/*.cu"
+  "${src}/store/device/cuda/*.cu")
 # In this folder alone: where the library itself is built they stay CUDA.
 set_source_files_properties(${comet_emulated_kernels} PROPERTIES LANGUAGE CXX)
 

@@ -10,6 +10,7 @@
 #include "comet/control_methods.h"
 #include "comet/cuda.h"
 #include "comet/cuda_norm.h"
+#include "comet/cuda_use_stats.h"
 #include "comet/error_model.h"
 #include "comet/export.h"
 #include "comet/init.h"

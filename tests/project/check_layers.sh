@@ -24,6 +24,7 @@ codec/cuda/norm        codec/cuda/eb
 codec/cuda/instances   codec/cuda/norm
 control                codec
 control/collect        control base/vector
+control/cuda           control/collect codec/cuda
 store/host             codec
 store/device           codec
 store/device/cuda      store/device codec/cuda

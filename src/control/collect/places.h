@@ -27,10 +27,8 @@ COMET_HOST_DEVICE static inline comet_offset comet_offset_at(int i) {
 
 /* How many places. */
 COMET_HOST_DEVICE static inline int comet_places_of(int64_t pixels, int64_t channels) {
-    const int64_t wanted = COMET_PLACES_VALUES / channels;
-    const int64_t places = wanted < COMET_PLACES_LEAST  ? COMET_PLACES_LEAST
-                           : wanted > COMET_PLACES_MOST ? COMET_PLACES_MOST
-                                                        : wanted;
+    const int64_t least = COMET_PLACES_LEAST, most = COMET_PLACES_MOST, wanted = COMET_PLACES_VALUES / channels;
+    const int64_t places = wanted < least ? least : wanted > most ? most : wanted;
     return (int)(places < pixels ? places : pixels);
 }
 
