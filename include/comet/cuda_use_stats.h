@@ -17,14 +17,13 @@
  * A record is one call's: calls whose records are not folded yet must not share one. A workspace may be shared by all
  * calls of one queue, and needs no preparation. They run on the current device, which must be the tensors'.
  *
- * Passes are those of comet/use_stats.h; all their pointers to numbers are device memory here: pass->result,
- * which is &slot.result->codec of comet_cuda_compress, the grid's tables, scale, gamma, weights, mask and so on. Tensors
- * are fp32, fp16 or bf16, not all of a call need be the same; layouts and strides are as there. Contiguous ones are
- * read fastest.
+ * Passes are those of comet/use_stats.h; all their pointers to numbers are device memory here: pass->result (that of
+ * comet_cuda_compress: &slot.result->codec), the grid's tables, scale, gamma, weights, mask and so on. Tensors are
+ * fp32, fp16 or bf16, not all of a call need be the same; layouts and strides are as there. Contiguous ones are read
+ * fastest.
  *
  * Results are the CPU's but for rounding: sums are in fp64, of up to 4 terms in fp32, in an order that depends on
- * shapes and strides alone. So the same tensors give the same bits, in every run and on every GPU that computes expf
- * alike (only a SiLU's sums have one).
+ * shapes and strides alone. So the same tensors give the same bits, in every run and on every GPU.
  *
  * Errors of see and needs are those of comet/use_stats.h (COMET_ERROR_UNSUPPORTED: a tensor that is not on a device),
  * and those of comet/cuda.h. What only the device knows, folding finds: COMET_ERROR_ARGUMENT for what is no record of
@@ -48,7 +47,7 @@ extern "C" {
 typedef struct comet_cuda_stats_needs {
     size_t size;            /* sizeof(comet_cuda_stats_needs) */
     size_t record_bytes;    /* a few doubles for each channel */
-    size_t workspace_bytes; /* for exec->workspace: device memory; 3 MB at most, but for COMET_STATS_COMMON's weights */
+    size_t workspace_bytes; /* for exec->workspace: device memory; a MB or two */
 } comet_cuda_stats_needs;
 
 #define COMET_CUDA_STATS_NEEDS_INIT COMET_INIT_ZERO(comet_cuda_stats_needs)

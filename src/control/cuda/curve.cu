@@ -4,6 +4,10 @@
 #include "control/cuda/launch.h"
 #include "control/cuda/neighbours.cuh"
 
+struct TwoPlaces {
+    int64_t a, b;
+};
+
 struct TwoValues {
     float a, b;
 };
@@ -16,6 +20,7 @@ template <comet_dtype DY, comet_dtype DZ> struct SiluTerms {
     struct Channel {
         float beta;
     };
+    typedef TwoPlaces Place;
     typedef TwoValues Values;
 
     Maps y, dz;
@@ -24,8 +29,11 @@ template <comet_dtype DY, comet_dtype DZ> struct SiluTerms {
     __device__ __forceinline__ Channel channel(u32 channel) const {
         return {beta ? __ldg(beta + channel) : 0.0f};
     }
-    __device__ __forceinline__ Values load(u64 pixel, u32 channel) const {
-        return {value_at<DY>(y, pixel, channel), value_at<DZ>(dz, pixel, channel)};
+    __device__ __forceinline__ Place place(const Channel &, u64 pixel, u32 channel) const {
+        return {offset_of(y, pixel, channel), offset_of(dz, pixel, channel)};
+    }
+    __device__ __forceinline__ Values load(const Place &p) const {
+        return {value_by_offset<DY>(y, p.a), value_by_offset<DZ>(dz, p.b)};
     }
     __device__ __forceinline__ void add(const Channel &c, const Values &v, float *sums) const {
         const float x = v.a, g = v.b, s = comet_sigmoidf(x), slope = s * (1.0f + x * (1.0f - s));
@@ -75,6 +83,10 @@ template <comet_dtype DS, comet_dtype DY> struct FactorTerms {
     static constexpr int SUMS = COMET_SCALE_SUMS, GREATEST = 0;
 
     struct Channel {};
+    struct Place {
+        int64_t s, dy;
+        bool is_first;
+    };
     struct Values {
         float s, dy;
         bool is_first;
@@ -85,9 +97,12 @@ template <comet_dtype DS, comet_dtype DY> struct FactorTerms {
     __device__ __forceinline__ Channel channel(u32) const {
         return {};
     }
-    __device__ __forceinline__ Values load(u64 pixel, u32 channel) const {
+    __device__ __forceinline__ Place place(const Channel &, u64 pixel, u32 channel) const {
         const quotient image = split(pixel, dy.by_map);
-        return {value_at<DS>(s, image.of, channel), value_at<DY>(dy, pixel, channel), image.rest == 0};
+        return {offset_of(s, image.of, channel), offset_of(dy, pixel, channel), image.rest == 0};
+    }
+    __device__ __forceinline__ Values load(const Place &p) const {
+        return {value_by_offset<DS>(s, p.s), value_by_offset<DY>(dy, p.dy), p.is_first};
     }
     __device__ __forceinline__ void add(const Channel &, const Values &v, float *sums) const {
         const float slope = v.s * (1.0f - v.s), g = slope * v.dy;

@@ -13,13 +13,17 @@ template <comet_dtype D> struct OneMap {
     Maps x;
 
     typedef NoChannel Channel;
+    typedef int64_t Place;
     typedef OneValue Values;
 
     __device__ __forceinline__ NoChannel channel(u32) const {
         return {};
     }
-    __device__ __forceinline__ OneValue load(u64 pixel, u32 channel) const {
-        return {value_at<D>(x, pixel, channel)};
+    __device__ __forceinline__ int64_t place(NoChannel, u64 pixel, u32 channel) const {
+        return offset_of(x, pixel, channel);
+    }
+    __device__ __forceinline__ OneValue load(int64_t place) const {
+        return {value_by_offset<D>(x, place)};
     }
     __device__ __forceinline__ float operator()(u64 pixel, u32 channel) const {
         return value_at<D>(x, pixel, channel);

@@ -40,12 +40,16 @@ __device__ __forceinline__ int64_t offset_of(const Maps &m, u64 pixel) {
     return image + (int64_t)in_map.of * m.to_row + (int64_t)in_map.rest * m.step;
 }
 
+__device__ __forceinline__ int64_t offset_of(const Maps &m, u64 pixel, u32 channel) {
+    return offset_of(m, pixel) + (int64_t)channel * m.to_channel;
+}
+
 template <comet_dtype D> __device__ __forceinline__ float value_by_offset(const Maps &m, int64_t offset) {
     return float_of<D>(((const pattern_of<D> *)m.data)[offset]);
 }
 
 template <comet_dtype D> __device__ __forceinline__ float value_at(const Maps &m, u64 pixel, u32 channel) {
-    return value_by_offset<D>(m, offset_of(m, pixel) + (int64_t)channel * m.to_channel);
+    return value_by_offset<D>(m, offset_of(m, pixel, channel));
 }
 
 // ---- host ----

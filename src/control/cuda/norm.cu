@@ -37,12 +37,9 @@ __device__ __forceinline__ float u_of(const NormMaps &n, const NormChannel &c, f
     return n.scale ? __fmaf_rn(c.scale, x, c.shift) : x;
 }
 
-// Without a mask or a ReLU: 1.
-__device__ __forceinline__ bool mask_at(const NormMaps &n, u64 row, u32 channel) {
-    if (!n.mask)
-        return true;
-    const u64 i = row * n.channels + channel;
-    return n.mask[i / 8] >> (i % 8) & 1;
+// Bit i of the mask; without one, 1.
+__device__ __forceinline__ bool mask_at(const NormMaps &n, u64 i) {
+    return !n.mask || (n.mask[i / 8] >> (i % 8) & 1);
 }
 
 __device__ __forceinline__ bool is_on(const NormMaps &n, const NormChannel &c, float u, bool masked) {
@@ -54,6 +51,11 @@ template <comet_dtype DX, comet_dtype DY, int MAXIMA> struct NormTerms {
 
     struct Channel {
         NormChannel c;
+        u64 first; // row of the mask
+    };
+    struct Place {
+        int64_t x, dy;
+        u64 bit;
     };
     struct Values {
         float x, dy;
@@ -62,11 +64,14 @@ template <comet_dtype DX, comet_dtype DY, int MAXIMA> struct NormTerms {
     NormMaps n;
 
     __device__ __forceinline__ Channel channel(u32 channel) const {
-        return {channel_of(n, channel)};
+        return {channel_of(n, channel), first_row(n)};
     }
-    __device__ __forceinline__ Values load(u64 pixel, u32 channel) const {
-        return {value_at<DX>(n.x, pixel, channel), value_at<DY>(n.dy, pixel, channel),
-                mask_at(n, n.mask ? first_row(n) + pixel : 0, channel)};
+    __device__ __forceinline__ Place place(const Channel &c, u64 pixel, u32 channel) const {
+        return {offset_of(n.x, pixel, channel), offset_of(n.dy, pixel, channel),
+                (c.first + pixel) * n.channels + channel};
+    }
+    __device__ __forceinline__ Values load(const Place &p) const {
+        return {value_by_offset<DX>(n.x, p.x), value_by_offset<DY>(n.dy, p.dy), mask_at(n, p.bit)};
     }
     __device__ __forceinline__ void add(const Channel &c, const Values &v, float *sums) const {
         const float u = u_of(n, c.c, v.x);
@@ -91,7 +96,7 @@ template <comet_dtype DX, comet_dtype DY> struct NormGradient {
         if (!n.has_relu)
             return dy;
         if (n.mask)
-            return mask_at(n, pixel, channel) ? dy : 0;
+            return mask_at(n, pixel * n.channels + channel) ? dy : 0;
         const NormChannel c = channel_of(n, channel);
         return is_on(n, c, u_of(n, c, value_at<DX>(n.x, pixel, channel)), true) ? dy : 0;
     }

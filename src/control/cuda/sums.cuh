@@ -3,10 +3,11 @@
 // add up in a fixed order: the same tensors give the same bits.
 //
 // What is summed is said by a struct `Terms`:
-//     SUMS, GREATEST                      so many sums, and so many maxima behind them
-//     Channel channel(u32 channel)        what is known of a channel
-//     Values load(u64 pixel, u32 channel)
-//     void add(Channel, Values, float *)  adds the terms of one pixel to the sums
+//     SUMS, GREATEST                               so many sums, and so many maxima behind them
+//     Channel channel(u32 channel)                 what is known of a channel
+//     Place place(Channel, u64 pixel, u32 channel) where its values lie
+//     Values load(Place)
+//     void add(Channel, Values, float *)           adds the terms of one pixel to the sums
 #ifndef COMET_CONTROL_CUDA_SUMS_CUH
 #define COMET_CONTROL_CUDA_SUMS_CUH
 
@@ -69,18 +70,21 @@ __device__ __forceinline__ void add_lines(double (&shared)[ARRAYS][SUMS_THREADS]
     __syncthreads();
 }
 
-// Every `lines`-th pixel from `first` on.
+// Every `lines`-th pixel from `first` on. What is read together is on its way together.
 template <class Terms, int ARRAYS>
 __device__ __forceinline__ void add_pixels(const Terms &terms, u32 channel, u64 first, u64 end, u32 lines,
                                            double (&sums)[ARRAYS]) {
     const typename Terms::Channel c = terms.channel(channel);
     for (u64 at = first; at < end; at += (u64)SUMS_TOGETHER * lines) {
-        typename Terms::Values v[SUMS_TOGETHER] = {};
+        typename Terms::Place place[SUMS_TOGETHER];
+        typename Terms::Values v[SUMS_TOGETHER];
         float some[ARRAYS] = {};
 #pragma unroll
+        for (int t = 0; t < SUMS_TOGETHER; t++) // behind the end: the first again, which is not added
+            place[t] = terms.place(c, at + (u64)t * lines < end ? at + (u64)t * lines : at, channel);
+#pragma unroll
         for (int t = 0; t < SUMS_TOGETHER; t++)
-            if (at + (u64)t * lines < end)
-                v[t] = terms.load(at + (u64)t * lines, channel);
+            v[t] = terms.load(place[t]);
 #pragma unroll
         for (int t = 0; t < SUMS_TOGETHER; t++)
             if (at + (u64)t * lines < end)

@@ -57,10 +57,30 @@ static void test_no_such_device(void **state) {
     assert_true(status == COMET_ERROR_NO_DEVICE || status == COMET_ERROR_DRIVER);
 }
 
+static void test_statistics(void **state) {
+    (void)state;
+    comet_status expected = absence();
+    comet_cuda_stats_needs needs = COMET_CUDA_STATS_NEEDS_INIT;
+    comet_layer_pass pass = COMET_LAYER_PASS_INIT;
+    comet_cuda_stats_slot slot = {0};
+    assert_int_equal(comet_cuda_stats_tensor_needs(NULL, NULL), expected);
+    assert_int_equal(comet_cuda_stats_layer_needs(&pass, &needs), expected);
+    assert_int_equal(comet_cuda_stats_norm_needs(NULL, NULL), expected);
+    assert_int_equal(comet_cuda_stats_silu_needs(NULL, NULL), expected);
+    assert_int_equal(comet_cuda_stats_scale_needs(NULL, NULL), expected);
+    assert_int_equal(comet_cuda_stats_see_tensor(NULL, NULL, NULL), expected);
+    assert_int_equal(comet_cuda_stats_see_layer(&pass, NULL, &slot), expected);
+    assert_int_equal(comet_cuda_stats_see_norm(NULL, NULL, NULL), expected);
+    assert_int_equal(comet_cuda_stats_see_silu(NULL, NULL, NULL), expected);
+    assert_int_equal(comet_cuda_stats_see_scale(NULL, NULL, NULL), expected);
+    assert_true(needs.record_bytes == 0 && needs.workspace_bytes == 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_nulls),
+        cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_no_such_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
