@@ -65,7 +65,10 @@ COMET_API comet_status comet_cuda_stats_tensor_needs(const comet_tensor_pass *pa
 COMET_API comet_status comet_cuda_stats_see_tensor(const comet_tensor_pass *pass, const comet_stats_exec *exec,
                                                    const comet_cuda_stats_slot *slot);
 
-/* COMET_ERROR_ARGUMENT, too: the codec's result was of no values, or has no valid bound. */
+/*
+ * COMET_ERROR_ARGUMENT, too: the codec's result was of no values, or has no valid bound. Whether the stream did fit is
+ * not looked at (comet_cuda_result.status).
+ */
 COMET_API comet_status comet_cuda_stats_fold_tensor(const void *record, size_t bytes, comet_stats_tensor *tensor);
 
 /* ---- a convolution or linear layer ---- */

@@ -7,6 +7,7 @@
 
 constexpr int COMMON_WARPS = 4; // of a block that computes u
 constexpr int COMMON_THREADS = 128;
+constexpr int COMMON_TOGETHER = 4;
 
 struct CommonArgs {
     const void *x;
@@ -105,6 +106,7 @@ static __global__ void __launch_bounds__(COMMON_WARPS * 32) outputs_kernel(const
     const Corner corner = corner_of(a, i % positions);
     const float *weights = a.weights + (u64)output * a.fan_in;
     double u = 0, squares = 0;
+#pragma unroll 4
     for (u32 k = lane; k < a.fan_in; k += 32) {
         const double x = (double)input_at<D>(a, corner, input_of(a, group, k));
         u += (double)weights[k] * x;
@@ -134,18 +136,36 @@ static __device__ void load_positions(const CommonArgs &a, u32 output, SharedPos
     __syncthreads();
 }
 
+// Sum of u x over positions p .. end - 1; several of them on their way at once.
+template <comet_dtype D>
+__device__ __forceinline__ double add_image(const CommonArgs &a, const SharedPositions &s, const Input &input, u32 p,
+                                            u32 end) {
+    double sum = 0;
+    for (; p + COMMON_TOGETHER <= end; p += COMMON_TOGETHER) {
+        float x[COMMON_TOGETHER];
+#pragma unroll
+        for (int t = 0; t < COMMON_TOGETHER; t++)
+            x[t] = input_at<D>(a, s.corner[p + t], input);
+#pragma unroll
+        for (int t = 0; t < COMMON_TOGETHER; t++)
+            sum += (double)(s.u[p + t] * x[t]);
+    }
+    for (; p < end; p++)
+        sum += (double)(s.u[p] * input_at<D>(a, s.corner[p], input));
+    return sum;
+}
+
 // A thread for each input; blocks of them for each output.
 template <comet_dtype D> static __global__ void __launch_bounds__(PLACES_THREADS) inputs_kernel(const CommonArgs a) {
     __shared__ SharedPositions s;
     const u32 output = blockIdx.x / a.blocks, block = blockIdx.x % a.blocks, k = block * PLACES_THREADS + threadIdx.x;
+    const u32 each = (u32)a.sample.each;
     double all = 0, in_images = 0;
     load_positions(a, output, s);
     if (k < a.fan_in) {
         const Input input = input_of(a, output_of(a, output) / a.group_outputs, k);
-        for (u32 image = 0, p = 0; image < (u32)a.sample.images; image++) {
-            double now = 0;
-            for (u32 end = p + (u32)a.sample.each; p < end; p++)
-                now += (double)(s.u[p] * input_at<D>(a, s.corner[p], input));
+        for (u32 image = 0; image < (u32)a.sample.images; image++) {
+            const double now = add_image<D>(a, s, input, image * each, (image + 1) * each);
             in_images += now * now;
             all += now;
         }
