@@ -142,6 +142,17 @@ __device__ __forceinline__ u32 min3(u32 a, u32 b, u32 c) {
 #endif
 }
 
+// The greater of two; a NaN stays.
+__device__ __forceinline__ float not_below(float x, float floor) {
+#ifdef COMET_CUDA_EMULATION
+    return x < floor ? floor : x;
+#else
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(floor));
+    return r;
+#endif
+}
+
 // 16-bit numbers as bit patterns, exact to fp32 and rounded to nearest even from it. A NaN stays one; its bits may
 // change.
 __device__ __forceinline__ float float_of_bf16(u32 bits) {
@@ -185,6 +196,20 @@ __device__ __forceinline__ u32 f16_of_float(float v) {
 #else
     u16 r;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+#endif
+}
+
+// Two floats rounded to nearest even, the first in the lower half.
+template <bool IS_BF16> __device__ __forceinline__ u32 pair_of_floats(float low, float high) {
+#ifdef COMET_CUDA_EMULATION
+    return IS_BF16 ? bf16_of_float(low) | bf16_of_float(high) << 16 : f16_of_float(low) | f16_of_float(high) << 16;
+#else
+    u32 r;
+    if constexpr (IS_BF16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 #endif
 }

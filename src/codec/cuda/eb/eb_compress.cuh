@@ -35,7 +35,7 @@ template <int DTYPE, int MODE> __device__ __forceinline__ NarrowClass narrow_cla
     NarrowClass c = {NO_CLASS, 0.0f};
 #pragma unroll
     for (int i = COUNT - 1; i >= 0; i--)
-        if (magnitude <= q.classes[i].reach && q.classes[i].reach)
+        if (max(magnitude, 1u) <= q.classes[i].reach) // 0: there is no such class
             c.index = i, c.inverse = q.classes[i].inverse;
     return c;
 }
@@ -58,21 +58,38 @@ __device__ __forceinline__ void common_stats(const float (&v)[8][4], const Range
     keep_stats(survey, lane, stats);
 }
 
-// Rounded to nearest, or with the mask kept. ENTRY_LEFT: the tile is one for compress_rare.
-template <int REACH, int DTYPE, int MODE>
+// Leaves out padding of a lane's biased codes; real[m] gets 0xff where there is none. The tile's bytes if it were raw.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ u32 drop_padding(const Geometry &g, u32 tile, const TileStart &s, u32 lane, u32 (&u)[8],
+                                            u32 (&real)[8]) {
+    u32 bits = 0;
+#pragma unroll
+    for (int m = 0; m < 8; m++) {
+        real[m] = tile < g.inner ? ~0u : real_bytes<REACH>(g, s, lane, m);
+        u[m] = choose(real[m], u[m], SIGN_BITS);
+        bits += __popc(real[m]);
+    }
+    return __reduce_add_sync(ALL_LANES, bits) / 8 * (DTYPE == COMET_F32 ? 4 : 2);
+}
+
+// Rounded to nearest, or with the mask kept. ENTRY_LEFT: the tile is one for compress_rare. PADDED: it may have some.
+template <int REACH, int DTYPE, int MODE, bool PADDED>
 __device__ __forceinline__ void compress_values(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
                                                 u32 warp, TilePlan &plan) {
     const TileStart s = tile_start<REACH>(args.geometry, tile);
     u32 w[8][PIECE_WORDS<DTYPE>], words[8], u[8], *scratch = shared.scratch[warp];
-    load_packed<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, w);
+    if (PADDED && tile >= args.geometry.inner)
+        load_padded<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, w);
+    else
+        load_packed<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, w);
     if (args.with_stats && warp == WARP_OF_RECORD && lane == 0) // while the tile is on its way
         shared.range_known = range_so_far(&args.workspace->totals);
-    const Range range = range_of_packed<DTYPE>(w);
+    const Range range = MODE == MODE_KEEP ? range_of_mask<DTYPE>(w) : range_of_packed<DTYPE>(w);
     const u32 magnitude = magnitude_of(range);
     const NarrowClass c = narrow_class_in<DTYPE, MODE>(args, shared, magnitude);
     auto value = [&](int a, int e) { return packed_value<DTYPE>(w, a, e); };
     plan.entry = ENTRY_LEFT;
-    if (c.index == NO_CLASS || (args.with_stats && !sums_fit_f32(magnitude)))
+    if (c.index == NO_CLASS || (args.with_stats && (!sums_fit_f32(magnitude) || tile >= args.geometry.inner)))
         return;
     if (args.with_stats) {
         float v[8][4];
@@ -88,7 +105,15 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
         codes_of<REACH>(
             value, [&](float x, float magic) { return code_bits<MODE>(x, c.inverse, magic); }, words);
     exchange_codes<REACH>(words, lane, scratch + SCRATCH_PLANES, u);
-    plan_narrow<REACH, false>(lane, u, u, c.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
+    if constexpr (PADDED) {
+        u32 real[8];
+        const u32 raw = drop_padding<REACH, DTYPE>(args.geometry, tile, s, lane, u, real);
+        plan_narrow<REACH, true>(lane, u, real, c.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
+        if (plan.entry >= raw) // a code tile must be smaller than the raw one
+            plan.entry = ENTRY_LEFT;
+    } else {
+        plan_narrow<REACH, false>(lane, u, u, c.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
+    }
 }
 
 // ---- a tile without padding, on a grid ----
@@ -134,14 +159,18 @@ template <int REACH, int DTYPE, class Look>
 __device__ __forceinline__ Range grid_codes(const CompressArgs &args, const TileMaps &maps, const float *table,
                                             float inverse, u32 tile, const TileStart &s, u32 lane,
                                             u32 (&w)[8][PIECE_WORDS<DTYPE>], u32 (&words)[8], Look look) {
-    u32 q[8][4];
+    constexpr bool IN_ROW = reach_width(REACH) > 1; // which two values come one after the other
+    u32 q[8][4], last = 0;
     Range range = {(int)0x80000000, 0};
     for_numbers<REACH, Look::TABLES>(
         args.geometry, args.channel_map, maps, table, tile, s, lane,
         [&](int a, int e, const float4 &n, const float4 &others, u64) {
             const float y = __fmaf_rn(n.x, packed_value<DTYPE>(w, a, e), n.y);
-            range.most = max(range.most, __float_as_int(y));
-            range.least = max(range.least, __float_as_uint(y));
+            if ((IN_ROW ? e : a) % 2) {
+                range.most = max3(range.most, (int)last, __float_as_int(y));
+                range.least = max3(range.least, last, __float_as_uint(y));
+            }
+            last = __float_as_uint(y);
             q[a][e] = __float_as_uint(__fmaf_rd(__fsub_rn(y, n.z), inverse, n.w));
             look.value(a, e, y, others);
         },
@@ -185,13 +214,14 @@ __device__ __forceinline__ void compress_grid(const CompressArgs &args, Compress
 
 // ---- a group ----
 
-template <int REACH, int DTYPE, int MODE, class Observer>
+// PADDED: a tile of a mixed group.
+template <int REACH, int DTYPE, int MODE, bool PADDED, class Observer>
 __device__ __forceinline__ void compress_common(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
                                                 u32 warp, TilePlan &plan, const Observer &observe) {
     if constexpr (MODE == MODE_GRID)
         compress_grid<REACH, DTYPE>(args, shared, tile, lane, warp, plan, observe);
     else
-        compress_values<REACH, DTYPE, MODE>(args, shared, tile, lane, warp, plan);
+        compress_values<REACH, DTYPE, MODE, PADDED>(args, shared, tile, lane, warp, plan);
 }
 
 // Any group, from the start. A function of its own, so that it costs the others no registers.
@@ -204,8 +234,8 @@ __device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressSh
     plan.wide = false;
     __syncthreads(); // the quantiser is there; entries have been read
     if constexpr (MODE != MODE_ANY)
-        if (tile < args.geometry.inner)
-            compress_common<REACH, DTYPE, MODE>(args, shared, tile, lane, warp, plan, observe);
+        if (tile < (MODE == MODE_GRID ? args.geometry.inner : args.geometry.tiles))
+            compress_common<REACH, DTYPE, MODE, true>(args, shared, tile, lane, warp, plan, observe);
     if (plan.entry == ENTRY_LEFT) {
         plan.entry = 0;
         __syncwarp();
@@ -230,7 +260,7 @@ __device__ __forceinline__ bool compress_whole(const CompressArgs &args, Compres
     plan.entry = 0;
     plan.wide = false;
     await_quantiser(args);
-    compress_common<REACH, DTYPE, MODE>(args, shared, group * GROUP_TILES + warp, lane, warp, plan, observe);
+    compress_common<REACH, DTYPE, MODE, false>(args, shared, group * GROUP_TILES + warp, lane, warp, plan, observe);
     if (lane == 0)
         shared.entry[warp] = plan.entry;
     __syncthreads();

@@ -74,41 +74,6 @@ __device__ __forceinline__ bool open_stream(const DecompressArgs &args, Decompre
     return shared.status == COMET_OK;
 }
 
-// Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS
-// at most). The next tile's bytes, and the row of the table of the one after it, are asked for before a tile is
-// decoded.
-template <class Decode>
-__device__ __forceinline__ u64 for_tiles(const DecompressArgs &args, DecompressShared &shared, const StreamView &view,
-                                         Decode decode) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u32 tiles = args.geometry.tiles, stride = gridDim.x * GROUP_TILES;
-    u32 tile = blockIdx.x * GROUP_TILES + warp;
-    u64 left = 0, bit = 1;
-    if (tile >= tiles)
-        return left;
-    const u8 *limit = view.payload + view.payload_bytes;
-    TileBytes bytes = find_tile(view.payload, view.payload_bytes, read_row(view.table, tile, lane), tile, lane);
-    bool stageable = is_stageable(bytes, limit);
-    uint4 unit = stageable ? first_unit(bytes, lane) : uint4{};
-    TableRow row = {};
-    if (tile + stride < tiles)
-        row = read_row(view.table, tile + stride, lane);
-    for (; tile < tiles; tile += stride, bit <<= 1) {
-        const TileSource source = {bytes.from, bytes.entry, stageable, unit, shared.stage[warp], shared.columns[warp]};
-        if (tile + stride < tiles) {
-            bytes = find_tile(view.payload, view.payload_bytes, row, tile + stride, lane);
-            stageable = is_stageable(bytes, limit);
-            unit = stageable ? first_unit(bytes, lane) : uint4{};
-            if (tile + 2 * stride < tiles)
-                row = read_row(view.table, tile + 2 * stride, lane);
-        }
-        if (!decode(tile, source))
-            left |= bit;
-        __syncwarp(); // the stage is used again
-    }
-    return left;
-}
-
 // Any tile, from the start: what restore_common cannot do. A function of its own, so that it costs the others no
 // registers.
 template <int REACH, int DTYPE>
@@ -121,7 +86,10 @@ __device__ __noinline__ void restore_rest(const DecompressArgs &args, Decompress
         const u8 *stream = args.base + stream_start(args);
         const TableRow row = read_row(stream + STREAM_HEADER_BYTES, tile, lane);
         const TileBytes bytes = find_tile(stream + args.table_end, shared.payload_bytes, row, tile, lane);
-        const TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
+        TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
+        source.is_stageable = is_stageable(bytes, stream + args.table_end + shared.payload_bytes);
+        if (source.is_stageable)
+            source.unit = first_unit(bytes, lane);
         const TileStart s = tile_start<REACH>(args.geometry, tile);
         const RareStore<REACH, DTYPE> store = {args, shared.dtype,
                                                TileChannels<REACH>(args.channel_map, args.geometry, s, lane), q};
@@ -156,8 +124,8 @@ __device__ __forceinline__ bool restore_first(const DecompressArgs &args, Decomp
     const u8 *stream = args.base + start, *payload = stream + args.table_end;
     TileSource source = {NULL, 0, false, {}, shared.stage[warp], shared.columns[warp]};
     u64 behind = 0;
-    if (has_table(args, start) &&
-        tile < args.geometry.inner) { // while the header is checked, what the slot's end allows
+    const u32 tiles = stores_padding<REACH, MODE>(args) ? args.geometry.tiles : args.geometry.inner;
+    if (has_table(args, start) && tile < tiles) { // while the header is checked, what the slot's end allows
         const u64 room = args.last_start - start;
         const TableRow row = read_row(stream + STREAM_HEADER_BYTES, tile, lane);
         const TileBytes bytes = find_tile(payload, room, row, tile, lane);
@@ -180,7 +148,9 @@ __device__ __forceinline__ bool restore_first(const DecompressArgs &args, Decomp
 
 template <int REACH, int DTYPE, int MODE>
 __device__ __forceinline__ void decompress_group(const DecompressArgs &args, DecompressShared &shared, float *tables) {
-    const u32 thread = thread_number(), tile = blockIdx.x * GROUP_TILES + (thread >> 5), tiles = args.geometry.tiles;
+    // the end of the tensor, which takes longer where it has padding, comes first
+    const u32 thread = thread_number(), group = gridDim.x - 1 - blockIdx.x, tiles = args.geometry.tiles;
+    const u32 tile = group * GROUP_TILES + (thread >> 5);
     if (!restore_first<REACH, DTYPE, MODE>(args, shared, tables, tile, thread) && (tile < tiles || tiles == 0)) {
         __syncwarp();                                   // the stage has been read
         restore_rest<REACH, DTYPE>(args, shared, tile); // of an empty tensor, the header alone

@@ -37,7 +37,7 @@ __device__ __forceinline__ u32 rare_load(const CompressArgs &args, u32 tile, con
     const TileChannels<REACH> channels(args.channel_map, g, s, lane);
     u32 real = 0;
     (void)tile;
-#pragma unroll 1
+#pragma unroll 8 // loads are on their way together
     for (u32 j = 0; j < 32; j++) {
         const u32 i = rare_index<REACH>(j, lane);
         const RarePlace place = rare_place_of<REACH>(g, s, i);
@@ -101,7 +101,7 @@ __device__ __forceinline__ void rare_survey(const CompressArgs &args, const u32 
     const TileChannels<REACH> channels(args.channel_map, args.geometry, start, lane);
     int least = 0x7fffffff, most = -0x7fffffff;
     u32 magnitude = 0, nonzero = 0, positive = 0, nonfinite = 0;
-#pragma unroll 1
+#pragma unroll 2
     for (u32 j = 0; j < 32; j++) {
         if (!(real >> j & 1))
             continue;
@@ -155,11 +155,12 @@ template <int REACH, int DTYPE>
 __device__ __forceinline__ void rare_quantise(const CompressArgs &args, const quantiser_class &c, u32 *values, u32 tile,
                                               const TileStart &s, u32 lane) {
     const TileChannels<REACH> channels(args.channel_map, args.geometry, s, lane);
+    const bool is_plain = tile < args.geometry.inner && c.mode != QUANTISE_GRID; // no place matters
     uint4 random = make_uint4(0, 0, 0, 0);
 #pragma unroll 1
     for (u32 j = 0; j < 32; j++) {
         const u32 i = 256 * (j >> 3) + 8 * lane + (j & 7);
-        const RarePlace place = rare_place_of<REACH>(args.geometry, s, i);
+        const RarePlace place = is_plain ? RarePlace{0, 0, true} : rare_place_of<REACH>(args.geometry, s, i);
         u32 *value = values + rare_place(i);
         if (c.mode == QUANTISE_STOCHASTIC && (j & 7) == 0)
             random = philox(make_uint4(tile, 0, 4 * lane + (j >> 3), 0), args.seed);
@@ -194,7 +195,7 @@ __device__ __forceinline__ void rare_codes(const u32 *values, u32 lane, u32 (&lo
 template <int REACH>
 __device__ __forceinline__ u32 rare_exact_entry(const CompressArgs &args, const u32 *values, u32 lane, u32 real) {
     u32 marked = 0;
-#pragma unroll 1
+#pragma unroll 4
     for (u32 j = 0; j < 32; j++)
         marked += values[32 * j + lane] != 0; // in any order
     const u32 both = __reduce_add_sync(ALL_LANES, marked | (u32)__popc(real) << 16);

@@ -106,6 +106,14 @@ template <int MODE, class Run> __device__ __forceinline__ void with_form(Form fo
 // ---- the epilogue ----
 
 // y = act(scale * x + shift + add); numbers of the channel: {base of the grid, scale, shift, 0}.
+enum EpilogueKind { EPILOGUE_NONE, EPILOGUE_NORM, EPILOGUE_ANY };
+
+__device__ __forceinline__ EpilogueKind epilogue_kind(const DecompressArgs &args) {
+    if (args.add)
+        return EPILOGUE_ANY;
+    return args.scale || args.shift ? EPILOGUE_NORM : args.relu ? EPILOGUE_ANY : EPILOGUE_NONE;
+}
+
 template <int DTYPE> struct Epilogue {
     const DecompressArgs &args;
 
@@ -115,7 +123,7 @@ template <int DTYPE> struct Epilogue {
         if (args.add)
             x = __fadd_rn(x, float_of_pattern<DTYPE>(((const typename Pattern<DTYPE>::Word *)args.add)[index]));
         if (args.relu)
-            x = x < 0.0f ? 0.0f : x; // a NaN stays
+            x = not_below(x, 0.0f);
         return x;
     }
 };
@@ -223,6 +231,49 @@ __device__ __forceinline__ void paint_pairs(float step, const u32 (&words)[8], u
 
 // ---- storing ----
 
+// Whether tiles with padding are stored here: the others are rare.
+template <int REACH, int MODE> __device__ __forceinline__ bool stores_padding(const DecompressArgs &args) {
+    if (MODE == MODE_GRID)
+        return REACH == REACH_LAST4 && epilogue_kind(args) != EPILOGUE_ANY;
+    return REACH == REACH_LAST4 || REACH == REACH_FLAT;
+}
+
+// A thread's values, packed, to where they lie; padding is left out.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void store_pieces_of(void *y, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
+                                                const u32 (&p)[8][PIECE_WORDS<DTYPE>]) {
+    if (tile < g.inner || !(REACH == REACH_LAST4 || REACH == REACH_FLAT))
+        store_packed<REACH, DTYPE>(y, g, tile, s, lane, p);
+    else
+        store_padded<REACH, DTYPE>(y, g, tile, s, lane, p);
+}
+
+// Values of a grid, through the epilogue; value(a, e, base).
+template <int REACH, int DTYPE, class Value>
+__device__ __forceinline__ void store_grid(const DecompressArgs &args, const TileMaps &maps, const float *table,
+                                           u32 tile, const TileStart &s, u32 lane, Value value) {
+    const Geometry &g = args.geometry;
+    const EpilogueKind kind = epilogue_kind(args);
+    const float floor = args.relu ? 0.0f : -INFINITY;
+    u32 p[8][PIECE_WORDS<DTYPE>];
+    auto nothing = [](int, int, u64) {};
+    auto paint = [&](auto finish) {
+        for_numbers<REACH, 1>(
+            g, args.channel_map, maps, table, tile, s, lane,
+            [&](int a, int e, const float4 &n, const float4 &, u64 index) {
+                put_packed<REACH, DTYPE>(p, a, e, finish(value(a, e, n.x), n, index));
+            },
+            nothing);
+    };
+    if (kind == EPILOGUE_NONE)
+        paint([](float v, const float4 &, u64) { return v; });
+    else if (kind == EPILOGUE_NORM)
+        paint([&](float v, const float4 &n, u64) { return not_below(__fmaf_rn(n.y, v, n.z), floor); });
+    else
+        paint(Epilogue<DTYPE>{args});
+    store_pieces_of<REACH, DTYPE>(args.y, g, tile, s, lane, p);
+}
+
 // Codes as values where a thread's pieces lie.
 template <int REACH, int DTYPE, int MODE>
 __device__ __forceinline__ void store_pieces(const DecompressArgs &args, const quantiser_class &c, u32 class_index,
@@ -235,27 +286,24 @@ __device__ __forceinline__ void store_pieces(const DecompressArgs &args, const q
     if constexpr (DTYPE != COMET_F32 && MODE != MODE_GRID && REACH != REACH_LAST1) {
         if (is_paired<DTYPE>(c, class_index, painter.form)) {
             paint_pairs<REACH, DTYPE, MODE == MODE_KEEP ? FORM_MASK : FORM_PLAIN>(c.step, w, p);
-            store_packed<REACH, DTYPE>(args.y, g, tile, s, lane, p);
+            store_pieces_of<REACH, DTYPE>(args.y, g, tile, s, lane, p);
             return;
         }
     }
-    const Epilogue<DTYPE> epilogue = {args};
     with_form<MODE>(painter.form, [&](auto form) {
-        auto paint = [&](int a, int e, const float4 &n, const float4 &, u64 index) {
+        auto value = [&](int a, int e, float base) {
             const u32 word = painter.prepare(w[word_of<REACH>(a, e)]);
-            float v = painter.template value<decltype(form)::value>(word, byte_of<REACH>(a, e), n.x);
-            v = MODE == MODE_GRID ? epilogue(v, n, index) : clamped<DTYPE>(v);
-            put_packed<DTYPE>(p, a, e, v);
+            return painter.template value<decltype(form)::value>(word, byte_of<REACH>(a, e), base);
         };
         if constexpr (MODE == MODE_GRID) {
-            for_numbers<REACH, 1>(g, args.channel_map, maps, table, tile, s, lane, paint, [](int, int, u64) {});
+            store_grid<REACH, DTYPE>(args, maps, table, tile, s, lane, value);
         } else {
 #pragma unroll
             for (int i = 0; i < 32; i++)
-                paint(i / 4, i % 4, make_float4(0.0f, 1.0f, 0.0f, 0.0f), float4{}, 0);
+                put_packed<REACH, DTYPE>(p, i / 4, i % 4, clamped<DTYPE>(value(i / 4, i % 4, 0.0f)));
+            store_pieces_of<REACH, DTYPE>(args.y, g, tile, s, lane, p);
         }
     });
-    store_packed<REACH, DTYPE>(args.y, g, tile, s, lane, p);
 }
 
 // Numbers of the channel of the value at an index, where maps come last.

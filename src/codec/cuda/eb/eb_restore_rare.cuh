@@ -65,7 +65,8 @@ __device__ __forceinline__ bool decode_codes(const quantiser &q, const TileSourc
     if (size > LARGEST_CODE_TILE)
         return false;
     if (size) {
-        at = stage_bytes(source.from, size, lane, source.stage);
+        at = source.is_stageable ? stage_tile(source.from, size, source.unit, lane, source.stage)
+                                 : stage_bytes(source.from, size, lane, source.stage);
         head = tile_head(__reduce_max_sync(ALL_LANES, source.stage[at]));
         c = q.classes[head.wide ? (u32)QUANTISER_WIDE : head.class_index];
         if (c.step == 0.0f) // a class the stream does not have
@@ -100,7 +101,7 @@ __device__ __forceinline__ bool visit_tile(const Geometry &g, const quantiser &q
     quantiser_class c;
     if (!decode_codes<REACH>(q, source, lane, c))
         return false;
-#pragma unroll 1
+#pragma unroll 2
     for (u32 j = 0; j < 32; j++) {
         const u32 i = rare_index<REACH>(j, lane);
         const RarePlace place = rare_place_of<REACH>(g, s, i);

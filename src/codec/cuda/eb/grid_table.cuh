@@ -63,17 +63,35 @@ __device__ __forceinline__ bool make_table(const Geometry &g, const ChannelMap &
     return true;
 }
 
-// Numbers of the four channels of a thread where channels come last: n[e] as make gave them.
-__device__ __forceinline__ void read_table(const float *table, u32 lane, float4 (&n)[4]) {
-    const float4 *units = (const float4 *)table + (lane & 7);
-    float4 x = units[0], y = units[8], z = units[16], w = units[24];
+// Numbers of two of the four channels of a thread where channels come last, 2 h and 2 h + 1.
+__device__ __forceinline__ void read_table(const float *table, u32 lane, int h, float4 (&n)[2]) {
+    const float2 *pairs = (const float2 *)table + 2 * (lane & 7) + h;
+    const float2 x = pairs[0], y = pairs[16], z = pairs[32], w = pairs[48];
     n[0] = make_float4(x.x, y.x, z.x, w.x), n[1] = make_float4(x.y, y.y, z.y, w.y);
-    n[2] = make_float4(x.z, y.z, z.z, w.z), n[3] = make_float4(x.w, y.w, z.w, w.w);
 }
 
 // Those of a lane of the tile.
 __device__ __forceinline__ float4 lane_numbers(const float *table, u32 lane) {
     return make_float4(table[lane], table[32 + lane], table[64 + lane], table[96 + lane]);
+}
+
+// Channels come last: two of them at a time, so that few numbers are in registers.
+template <int TABLES, class Visit, class Behind>
+__device__ __forceinline__ void for_last_numbers(const Geometry &g, const float *table, u32 tile, const TileStart &s,
+                                                 u32 lane, Visit visit, Behind behind) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float4 n[2], others[2] = {};
+        read_table(table, lane, h, n);
+        if (TABLES == 2)
+            read_table(table + TABLE_WORDS, lane, h, others);
+        for_pieces<REACH_LAST4>(g, tile, s, lane, [&](int a, int, u64 index, u64) {
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                visit(a, 2 * h + i, n[i], others[i], index + 2 * h + i);
+        });
+    }
+    for_pieces<REACH_LAST4>(g, tile, s, lane, [&](int a, int e, u64 index, u64) { behind(a, e, index); });
 }
 
 // Calls visit(a, e, numbers, others, index) for every value of a thread, and behind(a, e, index) after each piece;
@@ -82,21 +100,21 @@ template <int REACH, int TABLES, class Visit, class Behind>
 __device__ __forceinline__ void for_numbers(const Geometry &g, const ChannelMap &map, const TileMaps &maps,
                                             const float *table, u32 tile, const TileStart &s, u32 lane, Visit visit,
                                             Behind behind) {
-    constexpr int WIDTH = reach_width(REACH), SETS = REACH == REACH_LAST4 ? 4 : 1;
-    float4 n[SETS], others[SETS] = {};
     if constexpr (REACH == REACH_LAST4) {
-        read_table(table, lane, n);
+        for_last_numbers<TABLES>(g, table, tile, s, lane, visit, behind);
+        return;
+    }
+    constexpr int WIDTH = reach_width(REACH);
+    float4 n = {}, others = {};
+    if (REACH == REACH_LAST1) {
+        n = lane_numbers(table, lane);
         if (TABLES == 2)
-            read_table(table + TABLE_WORDS, lane, others);
-    } else if constexpr (REACH == REACH_LAST1) {
-        n[0] = lane_numbers(table, lane);
-        if (TABLES == 2)
-            others[0] = lane_numbers(table + TABLE_WORDS, lane);
+            others = lane_numbers(table + TABLE_WORDS, lane);
     }
     auto read = [&](u32 i) {
-        n[0] = ((const float4 *)table)[i];
+        n = ((const float4 *)table)[i];
         if (TABLES == 2)
-            others[0] = ((const float4 *)(table + TABLE_WORDS))[i];
+            others = ((const float4 *)(table + TABLE_WORDS))[i];
     };
     auto turn = [&](u64 index) { read(map.by_inner(maps.skip + (u32)(index - maps.first))); };
     // values side by side may lie in two maps; the four rows of a band do not if maps are whole bands
@@ -110,7 +128,7 @@ __device__ __forceinline__ void for_numbers(const Geometry &g, const ChannelMap 
         for (int i = 0; i < WIDTH; i++) {
             if (REACH == REACH_FLAT && i > 0 && is_split)
                 turn(index + i);
-            visit(a, e + i, n[(e + i) % SETS], others[(e + i) % SETS], index + i);
+            visit(a, e + i, n, others, index + i);
         }
         behind(a, e, index);
     });

@@ -370,7 +370,7 @@ __device__ __forceinline__ void write_wide(const TilePlan &plan, u32 lane, const
         if (c.state[h] == COLUMN_SINGLE)
             out[plan.header + (c.before[h] & 0xffff)] = (u8)c.ballot[h];
         u32 stored = c.state[h] == COLUMN_SOME ? c.ballot[h] : c.state[h] == COLUMN_FULL ? ALL_LANES : 0;
-#pragma unroll 1
+#pragma unroll 4
         for (u32 j = 0; j < 32 && j + 32 * h < 4 * count; j++) {
             u32 mine = __shfl_sync(ALL_LANES, stored, j) << up,
                 at = plan.header + (__shfl_sync(ALL_LANES, c.before[h], j) & 0xffff);

@@ -207,6 +207,24 @@ template <int DTYPE> __device__ __forceinline__ Range range_of_packed(const u32 
         return range_of_halves<DTYPE>(w);
 }
 
+// The same of values of which mostly none is negative: then the greatest pattern says all.
+template <int DTYPE> __device__ __forceinline__ Range range_of_mask(const u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+    u32 top = w[0][0];
+#pragma unroll
+    for (int a = 0; a < 8; a++)
+#pragma unroll
+        for (int i = 0; i < PIECE_WORDS<DTYPE>; i += 2)
+            top = DTYPE == COMET_F32 ? max3(top, w[a][i], w[a][i + 1]) : max3_halves(top, w[a][i], w[a][i + 1]);
+    if (DTYPE != COMET_F32)
+        top = max(top & 0xffff, top >> 16);
+    top = __reduce_max_sync(ALL_LANES, top);
+    if (top >> (DTYPE == COMET_F32 ? 31 : 15))
+        return range_of_packed<DTYPE>(w);
+    if (DTYPE != COMET_F32)
+        top = __float_as_uint(float_of_pattern<DTYPE>(top));
+    return {(int)top, top};
+}
+
 __device__ __forceinline__ u32 magnitude_of(const Range &r) {
     return max((u32)max(r.most, 0), r.least & 0x7fffffffu);
 }

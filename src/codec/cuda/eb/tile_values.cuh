@@ -105,6 +105,22 @@ __device__ __forceinline__ void load_packed(const void *tensor, const Geometry &
                       [&](int a, int e, u64 index, u64) { load_piece<REACH, DTYPE>(tensor, index, e, w[a]); });
 }
 
+// The same of a tile with padding, which is 0.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void load_padded(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
+                                            u32 lane, u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+    typedef typename Pattern<DTYPE>::Word Word;
+    constexpr int STEP = reach_is_last(REACH) ? 0 : 1; // side by side are channels of one position, or positions
+    for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64 position) {
+#pragma unroll
+        for (int i = 0; i < reach_width(REACH); i++) {
+            const u32 p = position + STEP * i < g.positions ? (u32)__ldg((const Word *)tensor + index + i) : 0;
+            u32 &word = w[a][DTYPE == COMET_F32 ? e + i : (e + i) / 2];
+            word = DTYPE != COMET_F32 && (e + i) % 2 ? word | p << 16 : p;
+        }
+    });
+}
+
 template <int DTYPE>
 __device__ __forceinline__ float packed_value(const u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e) {
     if constexpr (DTYPE == COMET_F32)
@@ -161,13 +177,16 @@ template <int DTYPE> __device__ __forceinline__ void write2(void *to, const u32 
         *(u32 *)to = p[0] | p[1] << 16;
 }
 
-template <int DTYPE>
+// Takes a thread's values, rounded, in order of e. Two of 16 bits are packed by one instruction once the second is there.
+template <int REACH, int DTYPE>
 __device__ __forceinline__ void put_packed(u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e, float v) {
-    const u32 p = pattern_of_float<DTYPE>(v);
+    u32 &word = w[a][DTYPE == COMET_F32 ? e : e / 2];
     if (DTYPE == COMET_F32)
-        w[a][e % PIECE_WORDS<DTYPE>] = p;
+        word = __float_as_uint(v);
+    else if (reach_width(REACH) == 1)
+        word = e % 2 ? permute<0x5410>(word, pattern_of_float<DTYPE>(v)) : pattern_of_float<DTYPE>(v);
     else
-        w[a][e / 2] = e % 2 ? permute<0x5410>(w[a][e / 2], p) : p;
+        word = e % 2 ? pair_of_floats<DTYPE == COMET_BF16>(__uint_as_float(word), v) : __float_as_uint(v);
 }
 
 // Writes a piece, whose first value is number e of four at an index of the tensor, packed as load_packed leaves it.
@@ -197,6 +216,23 @@ __device__ __forceinline__ void store_packed(void *tensor, const Geometry &g, u3
                                              const u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
     for_pieces<REACH>(g, tile, s, lane,
                       [&](int a, int e, u64 index, u64) { store_piece<REACH, DTYPE>(tensor, index, e, w[a]); });
+}
+
+// Of a tile with padding, which is left out.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void store_padded(void *tensor, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
+                                             const u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+    typedef typename Pattern<DTYPE>::Word Word;
+    constexpr int WIDTH = reach_width(REACH);
+    constexpr int STEP = reach_is_last(REACH) ? 0 : 1; // side by side are channels of one position, or positions
+    for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64 position) {
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) {
+            const u32 word = w[a][DTYPE == COMET_F32 ? e + i : (e + i) / 2];
+            if (position + STEP * i < g.positions)
+                ((Word *)tensor)[index + i] = (Word)(DTYPE == COMET_F32 || (e + i) % 2 == 0 ? word : word >> 16);
+        }
+    });
 }
 
 // Writes this thread's values but for padding.

@@ -72,20 +72,9 @@ __device__ __forceinline__ bool norm_is_off(float u, float threshold, float gamm
     return gamma < 0.0f ? u >= threshold : u <= threshold;
 }
 
-// Not below the floor; a NaN stays one.
-__device__ __forceinline__ float norm_clamp(float y, float floor) {
-#ifdef COMET_CUDA_EMULATION
-    return y < floor ? floor : y;
-#else
-    float r;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(y), "f"(floor));
-    return r;
-#endif
-}
-
 // The threshold is rounded such that a channel is off exactly where this fma is not above 0.
 __device__ __forceinline__ float norm_y(float u, float gamma, float beta, float floor) {
-    return norm_clamp(__fmaf_rn(gamma, u, beta), floor);
+    return not_below(__fmaf_rn(gamma, u, beta), floor);
 }
 
 #endif

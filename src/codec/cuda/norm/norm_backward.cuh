@@ -39,13 +39,13 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
             if ((PASS == NORM_SUMS && !norm_has_units<REACH>(g, map)) ||
                 !norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], s, lane, table, maps))
                 return false;
-        if constexpr (FROM == NORM_FROM_STREAM) // other warps' loads are on their way meanwhile
+        u32 dy[8][PIECE_WORDS<DTYPE>]; // on its way while the tile is decoded
+        load_packed<REACH, DTYPE>(args.dy, g, tile, s, lane, dy);
+        if constexpr (FROM == NORM_FROM_STREAM)
             if (!norm_decode<REACH>(shared.codec.q, from, lane, source.words, form))
                 return false;
-        u32 dy[8][PIECE_WORDS<DTYPE>];
         if constexpr (FROM == NORM_FROM_X)
             load_packed<REACH, DTYPE>(args.x, g, tile, s, lane, source.x);
-        load_packed<REACH, DTYPE>(args.dy, g, tile, s, lane, dy);
         if (FROM == NORM_FROM_X || form == FORM_GRID)
             pass<FORM_GRID>(tile, s, maps, source, dy);
         else
@@ -119,11 +119,63 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
             args.codec.geometry, args.codec.channel_map, maps, table, tile, s, lane,
             [&](int a, int e, const float4 &n, const float4 &k, u64) { // k: of dz, of w, constant
                 const float2 v = value<FORM>(source, dy, a, e, n);
-                put_packed<DTYPE>(p, a, e, __fmaf_rn(k.x, v.y, __fmaf_rn(k.y, v.x, k.z)));
+                put_packed<REACH, DTYPE>(p, a, e, __fmaf_rn(k.x, v.y, __fmaf_rn(k.y, v.x, k.z)));
             },
             [&](int a, int e, u64 index) { store_piece<REACH, DTYPE>(args.dx, index, e, p[a]); });
     }
 };
+
+// ---- the way over tiles ----
+
+// The tiles of a warp, one after the other. dx is made from the last one on: what the sums read last is still in the L2
+// cache then.
+template <int PASS> struct NormTiles {
+    u32 first, stride, rounds;
+
+    __device__ __forceinline__ explicit NormTiles(u32 tiles) {
+        first = blockIdx.x * GROUP_TILES + (threadIdx.x >> 5);
+        stride = gridDim.x * GROUP_TILES;
+        rounds = first < tiles ? (tiles - first - 1) / stride + 1 : 0;
+    }
+    __device__ __forceinline__ u32 tile(u32 round) const {
+        return first + (PASS == NORM_DX ? rounds - 1 - round : round) * stride;
+    }
+};
+
+// Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS
+// at most). The next tile's bytes, and the row of the table of the one after it, are asked for before a tile is
+// decoded.
+template <int PASS, class Decode>
+__device__ __forceinline__ u64 norm_for_tiles(DecompressShared &shared, const StreamView &view,
+                                              const NormTiles<PASS> &tiles, Decode decode) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const u8 *limit = view.payload + view.payload_bytes;
+    u64 left = 0;
+    if (tiles.rounds == 0)
+        return left;
+    u32 tile = tiles.tile(0);
+    TileBytes bytes = find_tile(view.payload, view.payload_bytes, read_row(view.table, tile, lane), tile, lane);
+    bool stageable = is_stageable(bytes, limit);
+    uint4 unit = stageable ? first_unit(bytes, lane) : uint4{};
+    TableRow row = {};
+    if (tiles.rounds > 1)
+        row = read_row(view.table, tiles.tile(1), lane);
+    for (u32 round = 0; round < tiles.rounds; round++) {
+        const u32 here = tiles.tile(round);
+        const TileSource source = {bytes.from, bytes.entry, stageable, unit, shared.stage[warp], shared.columns[warp]};
+        if (round + 1 < tiles.rounds) {
+            bytes = find_tile(view.payload, view.payload_bytes, row, tiles.tile(round + 1), lane);
+            stageable = is_stageable(bytes, limit);
+            unit = stageable ? first_unit(bytes, lane) : uint4{};
+            if (round + 2 < tiles.rounds)
+                row = read_row(view.table, tiles.tile(round + 2), lane);
+        }
+        if (!decode(here, source))
+            left |= (u64)1 << round;
+        __syncwarp(); // the stage is used again
+    }
+    return left;
+}
 
 // ---- rare tiles ----
 
@@ -171,7 +223,8 @@ __device__ __forceinline__ bool norm_rare_tile(const NormBackwardArgs &args, con
 // The tiles of a warp that `left` has a bit for; what they add to its lanes' sums. A function of its own, so that it
 // costs the others no registers.
 template <int REACH, int DTYPE, int FROM, int PASS>
-__device__ __noinline__ float2 norm_rest(const NormBackwardArgs &args, DecompressShared &shared, u64 left) {
+__device__ __noinline__ float2 norm_rest(const NormBackwardArgs &args, DecompressShared &shared,
+                                         const NormTiles<PASS> &tiles, u64 left) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     float2 sum = make_float2(0.0f, 0.0f);
     StreamView view = {};
@@ -179,9 +232,10 @@ __device__ __noinline__ float2 norm_rest(const NormBackwardArgs &args, Decompres
     u32 dtype;
     if (FROM == NORM_FROM_STREAM)
         view = view_stream(args.codec, stream_start(args.codec), lane, bound, dtype);
-    for (u32 tile = blockIdx.x * GROUP_TILES + warp; left; tile += gridDim.x * GROUP_TILES, left >>= 1) {
+    for (u32 round = 0; left; round++, left >>= 1) {
         if (!(left & 1))
             continue;
+        const u32 tile = tiles.tile(round);
         TileBytes bytes = {NULL, 0};
         if (FROM == NORM_FROM_STREAM)
             bytes = find_tile(view.payload, view.payload_bytes, read_row(view.table, tile, lane), tile, lane);
@@ -201,31 +255,31 @@ template <int REACH, int DTYPE, int FROM, int PASS>
 __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
     norm_backward_kernel(const __grid_constant__ NormBackwardArgs args) {
     __shared__ NormBackwardShared shared;
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, first = blockIdx.x * GROUP_TILES + warp;
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Geometry &g = args.codec.geometry;
+    const NormTiles<PASS> tiles(g.tiles);
     StreamView view = {};
     TileMaps none_yet;
     if (FROM == NORM_FROM_STREAM && !open_stream(args.codec, shared.codec, view))
         return;
-    if (reach_is_last(REACH) && first < g.tiles)
-        norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], tile_start<REACH>(g, first), lane,
+    if (reach_is_last(REACH) && tiles.rounds)
+        norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane,
                                             shared.tables[warp], none_yet);
     NormWalk<REACH, DTYPE, FROM, PASS> walk(args, shared);
     float2 rare = make_float2(0.0f, 0.0f);
     u64 left = 0;
     if (FROM == NORM_FROM_STREAM) {
-        left = for_tiles(args.codec, shared.codec, view,
-                         [&](u32 tile, const TileSource &source) { return walk.common(tile, source); });
+        left = norm_for_tiles(shared.codec, view, tiles,
+                              [&](u32 tile, const TileSource &source) { return walk.common(tile, source); });
     } else {
         const TileSource none = {};
-        u64 bit = 1;
-        for (u32 tile = first; tile < g.tiles; tile += gridDim.x * GROUP_TILES, bit <<= 1) {
-            left |= walk.common(tile, none) ? 0 : bit;
+        for (u32 round = 0; round < tiles.rounds; round++) {
+            left |= walk.common(tiles.tile(round), none) ? 0 : (u64)1 << round;
             __syncwarp(); // the tables are used again
         }
     }
     if (left)
-        rare = norm_rest<REACH, DTYPE, FROM, PASS>(args, shared.codec, left);
+        rare = norm_rest<REACH, DTYPE, FROM, PASS>(args, shared.codec, tiles, left);
     if constexpr (PASS == NORM_SUMS && reach_is_last(REACH)) {
         norm_lane_sums<REACH>(walk.sums, rare, lane, shared.sums + 32 * warp);
         __syncthreads();

@@ -16,7 +16,7 @@ template <int REACH, int DTYPE> struct NormLook {
 
     // others: {gamma, beta, 0, 0}
     __device__ __forceinline__ void value(int a, int e, float u, const float4 &others) const {
-        put_packed<DTYPE>(w, a, e, norm_y(u, others.x, others.y, floor));
+        put_packed<REACH, DTYPE>(w, a, e, norm_y(u, others.x, others.y, floor));
     }
     __device__ __forceinline__ void piece(int a, int e, u64 index) const {
         store_piece<REACH, DTYPE>(y, index, e, w[a]);
@@ -44,10 +44,13 @@ template <int DTYPE> struct NormForward {
     }
 };
 
-enum { NORM_FORWARD_BLOCKS = 3 }; // on a multiprocessor
+// Blocks on a multiprocessor.
+constexpr int norm_forward_blocks(int dtype) {
+    return dtype == COMET_F32 ? 3 : 4;
+}
 
 template <int REACH, int DTYPE>
-__global__ void __launch_bounds__(BLOCK_THREADS, NORM_FORWARD_BLOCKS)
+__global__ void __launch_bounds__(BLOCK_THREADS, norm_forward_blocks(DTYPE))
     norm_forward_kernel(const __grid_constant__ NormForwardArgs args) {
     __shared__ CompressShared shared;
     compress_group<REACH, DTYPE, REACH == REACH_LAST1 ? MODE_ANY : MODE_GRID>(args.codec, shared,
