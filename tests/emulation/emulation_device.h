@@ -721,4 +721,15 @@ static inline uint32_t emulation_fma_halves(uint32_t a, uint32_t b, uint32_t c, 
     return word;
 }
 
+static inline uint32_t emulation_max_halves(uint32_t a, uint32_t b, int is_bf16) {
+    uint32_t word = 0;
+    for (int i = 0; i < 32; i += 16) {
+        const uint16_t p = (uint16_t)(a >> i), q = (uint16_t)(b >> i);
+        const float x = is_bf16 ? comet_bf16_to_f32(p) : comet_f16_to_f32(p);
+        const float y = is_bf16 ? comet_bf16_to_f32(q) : comet_f16_to_f32(q);
+        word |= (uint32_t)(x != x || y != y ? 0x7fff : x < y || (x == 0 && y == 0) ? q : p) << i;
+    }
+    return word;
+}
+
 #endif

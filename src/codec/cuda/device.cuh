@@ -214,6 +214,20 @@ template <bool IS_BF16> __device__ __forceinline__ u32 pair_of_floats(float low,
 #endif
 }
 
+// The greater of two numbers in each half; a NaN stays.
+template <bool IS_BF16> __device__ __forceinline__ u32 max_pair(u32 a, u32 b) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_max_halves(a, b, IS_BF16);
+#else
+    u32 r;
+    if constexpr (IS_BF16)
+        asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    else
+        asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+#endif
+}
+
 // A 16-bit pattern in both halves of a word.
 __device__ __forceinline__ u32 twice(u32 half) {
     return half | half << 16;

@@ -89,7 +89,8 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
     const NarrowClass c = narrow_class_in<DTYPE, MODE>(args, shared, magnitude);
     auto value = [&](int a, int e) { return packed_value<DTYPE>(w, a, e); };
     plan.entry = ENTRY_LEFT;
-    if (c.index == NO_CLASS || (args.with_stats && (!sums_fit_f32(magnitude) || tile >= args.geometry.inner)))
+    if (c.index == NO_CLASS ||
+        (args.with_stats && (!sums_fit_f32(magnitude) || (PADDED && tile >= args.geometry.inner))))
         return;
     if (args.with_stats) {
         float v[8][4];

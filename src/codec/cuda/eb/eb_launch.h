@@ -78,6 +78,40 @@ static inline void eb_set_slot(DecompressArgs *a, const comet_cuda_slot &slot) {
     a->result = slot.result;
 }
 
+// As many blocks as the current device runs at once, `each` on a multiprocessor.
+static inline u64 eb_resident_blocks(int each) {
+    int device = 0, multiprocessors = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+        multiprocessors = 1; // the launch will say what is wrong
+    return (u64)multiprocessors * (u64)each;
+}
+
+static inline u64 eb_greatest_divisor(u64 a, u64 b) {
+    while (b) {
+        u64 rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+// Blocks that go over groups: as many as run at once, more where one would have more than MOST_ROUNDS groups; where
+// channels come last, such that a warp finds the same ones in all of its tiles. An empty tensor has one.
+static inline u64 eb_walk_blocks(u64 groups, Reach reach, u64 channels, int each) {
+    u64 resident = eb_resident_blocks(each), least = (groups + MOST_ROUNDS - 1) / MOST_ROUNDS;
+    u64 blocks = resident > least ? resident : least;
+    if (groups <= blocks)
+        return groups ? groups : 1;
+    if (!reach_is_last(reach))
+        return blocks;
+    u64 period = channels / eb_greatest_divisor(channels, 32 * GROUP_TILES);
+    blocks = blocks / period * period;
+    if (blocks < least || blocks == 0)
+        blocks = (least + period - 1) / period * period;
+    return blocks < groups ? blocks : groups;
+}
+
 // A block a group; an empty tensor has no group, but its header and result are still written.
 static inline dim3 eb_blocks(u64 groups) {
     return dim3((unsigned)(groups ? groups : 1));

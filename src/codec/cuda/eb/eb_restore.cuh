@@ -54,7 +54,7 @@ template <int MODE> struct Painter {
     float step, zero;
     Form form;
 
-    __device__ __forceinline__ Painter(const quantiser_class &c, u32 class_index, const u32 (&u)[8]) : step(c.step) {
+    __device__ __forceinline__ Painter(float s, u32 class_index, const u32 (&u)[8]) : step(s) {
         form = FORM_PLAIN;
         zero = __fmul_rn(-32896.0f, step); // of 9 bits and 15 at most: exact
         if (MODE == MODE_KEEP) {
@@ -189,10 +189,10 @@ template <int REACH> __device__ __forceinline__ constexpr int byte_of(int a, int
 
 // Whether values can be had in arithmetic of the type itself: in bf16 if code + 64 or the code of a kept mask has seven
 // bits, in fp16 if 1152 * step is a number.
-template <int DTYPE> __device__ __forceinline__ bool is_paired(const quantiser_class &c, u32 class_index, Form form) {
+template <int DTYPE> __device__ __forceinline__ bool is_paired(float step, u32 class_index, Form form) {
     if (form == FORM_SIGNED)
         return false;
-    return DTYPE == COMET_BF16 ? form == FORM_MASK || class_index < 3 : c.step <= 32.0f;
+    return DTYPE == COMET_BF16 ? form == FORM_MASK || class_index < 3 : step <= 32.0f;
 }
 
 // Rows k and k + 1 (K: 0 or 2) of a word of codes as values. Every product and sum is a number of the type: exact.
@@ -256,36 +256,37 @@ __device__ __forceinline__ void store_grid(const DecompressArgs &args, const Til
     const EpilogueKind kind = epilogue_kind(args);
     const float floor = args.relu ? 0.0f : -INFINITY;
     u32 p[8][PIECE_WORDS<DTYPE>];
-    auto nothing = [](int, int, u64) {};
-    auto paint = [&](auto finish) {
+    auto paint = [&](auto put) {
         for_numbers<REACH, 1>(
             g, args.channel_map, maps, table, tile, s, lane,
-            [&](int a, int e, const float4 &n, const float4 &, u64 index) {
-                put_packed<REACH, DTYPE>(p, a, e, finish(value(a, e, n.x), n, index));
-            },
-            nothing);
+            [&](int a, int e, const float4 &n, const float4 &, u64 index) { put(a, e, value(a, e, n.x), n, index); },
+            [](int, int, u64) {});
     };
     if (kind == EPILOGUE_NONE)
-        paint([](float v, const float4 &, u64) { return v; });
+        paint([&](int a, int e, float v, const float4 &, u64) { put_packed<REACH, DTYPE>(p, a, e, v); });
     else if (kind == EPILOGUE_NORM)
-        paint([&](float v, const float4 &n, u64) { return not_below(__fmaf_rn(n.y, v, n.z), floor); });
+        paint([&](int a, int e, float v, const float4 &n, u64) {
+            put_clamped<REACH, DTYPE>(p, a, e, __fmaf_rn(n.y, v, n.z), floor);
+        });
     else
-        paint(Epilogue<DTYPE>{args});
+        paint([&](int a, int e, float v, const float4 &n, u64 index) {
+            put_packed<REACH, DTYPE>(p, a, e, Epilogue<DTYPE>{args}(v, n, index));
+        });
     store_pieces_of<REACH, DTYPE>(args.y, g, tile, s, lane, p);
 }
 
 // Codes as values where a thread's pieces lie.
 template <int REACH, int DTYPE, int MODE>
-__device__ __forceinline__ void store_pieces(const DecompressArgs &args, const quantiser_class &c, u32 class_index,
+__device__ __forceinline__ void store_pieces(const DecompressArgs &args, float step, u32 class_index,
                                              const TileMaps &maps, const float *table, u32 tile, const TileStart &s,
                                              u32 lane, u32 (&u)[8], u32 *exchange) {
     const Geometry &g = args.geometry;
-    const Painter<MODE> painter(c, class_index, u);
+    const Painter<MODE> painter(step, class_index, u);
     u32 w[8], p[8][PIECE_WORDS<DTYPE>];
     exchange_back<REACH>(u, lane, exchange, w);
     if constexpr (DTYPE != COMET_F32 && MODE != MODE_GRID && REACH != REACH_LAST1) {
-        if (is_paired<DTYPE>(c, class_index, painter.form)) {
-            paint_pairs<REACH, DTYPE, MODE == MODE_KEEP ? FORM_MASK : FORM_PLAIN>(c.step, w, p);
+        if (is_paired<DTYPE>(step, class_index, painter.form)) {
+            paint_pairs<REACH, DTYPE, MODE == MODE_KEEP ? FORM_MASK : FORM_PLAIN>(step, w, p);
             store_pieces_of<REACH, DTYPE>(args.y, g, tile, s, lane, p);
             return;
         }
@@ -365,13 +366,13 @@ __device__ __forceinline__ bool has_zero_byte(u32 v) {
 
 // Writes short rows in order of memory, so that stores fill whole sectors. False: a code that no encoder writes.
 template <int REACH, int DTYPE, int MODE>
-__device__ __forceinline__ bool store_sweep(const DecompressArgs &args, const quantiser_class &c, u32 class_index,
+__device__ __forceinline__ bool store_sweep(const DecompressArgs &args, float step, u32 class_index,
                                             const IndexNumbers &numbers, const TileStart &s, u32 lane, u32 (&u)[8],
                                             u8 *bytes) {
     constexpr u32 UNITS = (1024 + 6 * SWEEP_ROW + 16) / 16;
     typedef typename Pattern<DTYPE>::Word Word;
     const Geometry &g = args.geometry;
-    const Painter<MODE> painter(c, class_index, u);
+    const Painter<MODE> painter(step, class_index, u);
     bool never = false;
 #pragma unroll
     for (int m = 0; m < 8; m++)
@@ -411,12 +412,12 @@ __device__ __forceinline__ bool store_sweep(const DecompressArgs &args, const qu
 
 // Writes long rows of any length value by value, neighbours side by side.
 template <int REACH, int DTYPE, int MODE>
-__device__ __forceinline__ void store_columns(const DecompressArgs &args, const quantiser_class &c, u32 class_index,
+__device__ __forceinline__ void store_columns(const DecompressArgs &args, float step, u32 class_index,
                                               const IndexNumbers &numbers, const TileStart &s, u32 lane, u32 (&u)[8],
                                               u32 *exchange) {
     typedef typename Pattern<DTYPE>::Word Word;
     const Geometry &g = args.geometry;
-    const Painter<MODE> painter(c, class_index, u);
+    const Painter<MODE> painter(step, class_index, u);
 #pragma unroll
     for (int m = 0; m < 8; m++)
         exchange[(8 * lane + m) ^ (lane >> 2 & 7)] = u[m];
@@ -435,20 +436,20 @@ __device__ __forceinline__ void store_columns(const DecompressArgs &args, const 
 
 // Biased codes, this lane's columns u, of a tile without padding as values to the tensor. False: they are not valid.
 template <int REACH, int DTYPE, int MODE>
-__device__ __forceinline__ bool store_codes(const DecompressArgs &args, const quantiser_class &c, u32 class_index,
+__device__ __forceinline__ bool store_codes(const DecompressArgs &args, float step, u32 class_index,
                                             const TileMaps &maps, const float *table, u32 tile, const TileStart &s,
                                             u32 lane, u32 (&u)[8], u8 *stage) {
     const Geometry &g = args.geometry;
     const IndexNumbers numbers = {args.channel_map, maps, table};
     if constexpr (reach_is_row(REACH)) {
         if (g.row % 8 != 0 && g.row <= SWEEP_ROW)
-            return store_sweep<REACH, DTYPE, MODE>(args, c, class_index, numbers, s, lane, u, stage);
+            return store_sweep<REACH, DTYPE, MODE>(args, step, class_index, numbers, s, lane, u, stage);
         if constexpr (REACH != REACH_ROW4) {
-            store_columns<REACH, DTYPE, MODE>(args, c, class_index, numbers, s, lane, u, (u32 *)stage);
+            store_columns<REACH, DTYPE, MODE>(args, step, class_index, numbers, s, lane, u, (u32 *)stage);
             return true;
         }
     }
-    store_pieces<REACH, DTYPE, MODE>(args, c, class_index, maps, table, tile, s, lane, u, (u32 *)stage);
+    store_pieces<REACH, DTYPE, MODE>(args, step, class_index, maps, table, tile, s, lane, u, (u32 *)stage);
     return true;
 }
 

@@ -120,7 +120,6 @@ template <int REACH, int DTYPE> struct RareStore {
     const DecompressArgs &args;
     u32 dtype; // of the stream
     TileChannels<REACH> channels;
-    const quantiser &q;
 
     __device__ __forceinline__ void next() const {}
     __device__ __forceinline__ void end() const {}

@@ -75,14 +75,15 @@ __device__ __forceinline__ void load_inner(const void *tensor, const Geometry &g
 // The same as they lie in memory: two values of 16 bits a word.
 template <int DTYPE> constexpr int PIECE_WORDS = DTYPE == COMET_F32 ? 4 : 2;
 
-template <int REACH, int DTYPE>
+// ONCE: it is not read again soon, and need not stay in a cache.
+template <int REACH, int DTYPE, bool ONCE>
 __device__ __forceinline__ void load_piece(const void *tensor, u64 index, int e, u32 (&w)[PIECE_WORDS<DTYPE>]) {
     typedef typename Pattern<DTYPE>::Word Word;
     constexpr int WIDTH = reach_width(REACH);
     constexpr bool IS_HALF = DTYPE != COMET_F32;
     const Word *x = (const Word *)tensor + index;
     if constexpr (WIDTH == 4 && IS_HALF) {
-        uint2 q = __ldcs((const uint2 *)x);
+        uint2 q = ONCE ? __ldcs((const uint2 *)x) : __ldg((const uint2 *)x);
         w[0] = q.x, w[1] = q.y;
     } else if constexpr (WIDTH == 2 && IS_HALF) {
         w[e / 2] = __ldg((const u32 *)x);
@@ -90,7 +91,7 @@ __device__ __forceinline__ void load_piece(const void *tensor, u64 index, int e,
         u32 q = __ldg(x);
         w[e / 2] = e % 2 ? w[e / 2] | q << 16 : q;
     } else if constexpr (WIDTH == 4) {
-        read4<DTYPE>(x, w);
+        unpack(ONCE ? __ldcs((const uint4 *)x) : __ldg((const uint4 *)x), w);
     } else if constexpr (WIDTH == 2) {
         read2<DTYPE>(x, w + e);
     } else {
@@ -98,11 +99,11 @@ __device__ __forceinline__ void load_piece(const void *tensor, u64 index, int e,
     }
 }
 
-template <int REACH, int DTYPE>
+template <int REACH, int DTYPE, bool ONCE = true>
 __device__ __forceinline__ void load_packed(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
                                             u32 lane, u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
     for_pieces<REACH>(g, tile, s, lane,
-                      [&](int a, int e, u64 index, u64) { load_piece<REACH, DTYPE>(tensor, index, e, w[a]); });
+                      [&](int a, int e, u64 index, u64) { load_piece<REACH, DTYPE, ONCE>(tensor, index, e, w[a]); });
 }
 
 // The same of a tile with padding, which is 0.
@@ -187,6 +188,17 @@ __device__ __forceinline__ void put_packed(u32 (&w)[8][PIECE_WORDS<DTYPE>], int 
         word = e % 2 ? permute<0x5410>(word, pattern_of_float<DTYPE>(v)) : pattern_of_float<DTYPE>(v);
     else
         word = e % 2 ? pair_of_floats<DTYPE == COMET_BF16>(__uint_as_float(word), v) : __float_as_uint(v);
+}
+
+// The same of values that are not to be below a floor, 0 or -Inf.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void put_clamped(u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e, float v, float floor) {
+    constexpr bool BY_PAIRS = DTYPE != COMET_F32 && reach_width(REACH) > 1;
+    put_packed<REACH, DTYPE>(w, a, e, BY_PAIRS ? v : not_below(v, floor));
+    if (BY_PAIRS && e % 2) {
+        const u32 least = floor == 0.0f ? 0 : DTYPE == COMET_BF16 ? 0xff80ff80u : 0xfc00fc00u;
+        w[a][e / 2] = max_pair<DTYPE == COMET_BF16>(w[a][e / 2], least);
+    }
 }
 
 // Writes a piece, whose first value is number e of four at an index of the tensor, packed as load_packed leaves it.

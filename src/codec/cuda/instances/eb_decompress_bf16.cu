@@ -3,6 +3,7 @@
 #include "codec/cuda/eb/eb_launch.h"
 
 cudaError_t comet_eb_launch_decompress_bf16(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue) {
-    dim3 blocks = eb_blocks(args.groups);
+    const u64 channels = args.geometry.channels;
+    dim3 blocks((unsigned)eb_walk_blocks(args.groups, reach, channels, decompress_blocks(mode)));
     EB_FOR_REACH_AND_MODE(eb_decompress_kernel, COMET_BF16, reach, mode)
 }

@@ -136,27 +136,8 @@ extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
 
 // ---- backward ----
 
-static u64 greatest_divisor(u64 a, u64 b) {
-    while (b) {
-        u64 rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-// As many blocks as run at once, as for the codec alone; where channels come last, such that a warp finds the same ones
-// in all of its tiles.
 static u64 blocks_of(const Shape &s, NormFrom from) {
-    u64 blocks = norm_grid_of(s.groups, norm_backward_blocks(from)).x,
-        least = (s.groups + MOST_ROUNDS - 1) / MOST_ROUNDS;
-    if (s.groups <= blocks || !reach_is_last(s.reach))
-        return blocks;
-    u64 channels = (u64)s.tiles.channels, period = channels / greatest_divisor(channels, 32 * GROUP_TILES);
-    blocks = blocks / period * period;
-    if (blocks < least || blocks == 0)
-        blocks = (least + period - 1) / period * period;
-    return blocks < s.groups ? blocks : s.groups;
+    return eb_walk_blocks(s.groups, s.reach, (u64)s.tiles.channels, norm_backward_blocks(from));
 }
 
 // Partial sums: of blocks where channels come last.

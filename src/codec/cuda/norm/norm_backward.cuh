@@ -6,6 +6,9 @@
 
 #include "codec/cuda/norm/norm_sums.cuh"
 
+// dx is made from the last tile on: what the sums read last is still in the L2 cache then.
+template <int PASS> using NormTiles = WalkTiles<PASS == NORM_DX>;
+
 // ---- common tiles ----
 
 // A warp on its way over tiles.
@@ -39,13 +42,13 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
             if ((PASS == NORM_SUMS && !norm_has_units<REACH>(g, map)) ||
                 !norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], s, lane, table, maps))
                 return false;
-        u32 dy[8][PIECE_WORDS<DTYPE>]; // on its way while the tile is decoded
-        load_packed<REACH, DTYPE>(args.dy, g, tile, s, lane, dy);
-        if constexpr (FROM == NORM_FROM_STREAM)
+        if constexpr (FROM == NORM_FROM_STREAM) // other warps' loads are on their way meanwhile
             if (!norm_decode<REACH>(shared.codec.q, from, lane, source.words, form))
                 return false;
+        u32 dy[8][PIECE_WORDS<DTYPE>];
         if constexpr (FROM == NORM_FROM_X)
-            load_packed<REACH, DTYPE>(args.x, g, tile, s, lane, source.x);
+            load_packed<REACH, DTYPE, PASS == NORM_DX>(args.x, g, tile, s, lane, source.x);
+        load_packed<REACH, DTYPE, PASS == NORM_DX>(args.dy, g, tile, s, lane, dy);
         if (FROM == NORM_FROM_X || form == FORM_GRID)
             pass<FORM_GRID>(tile, s, maps, source, dy);
         else
@@ -125,58 +128,6 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     }
 };
 
-// ---- the way over tiles ----
-
-// The tiles of a warp, one after the other. dx is made from the last one on: what the sums read last is still in the L2
-// cache then.
-template <int PASS> struct NormTiles {
-    u32 first, stride, rounds;
-
-    __device__ __forceinline__ explicit NormTiles(u32 tiles) {
-        first = blockIdx.x * GROUP_TILES + (threadIdx.x >> 5);
-        stride = gridDim.x * GROUP_TILES;
-        rounds = first < tiles ? (tiles - first - 1) / stride + 1 : 0;
-    }
-    __device__ __forceinline__ u32 tile(u32 round) const {
-        return first + (PASS == NORM_DX ? rounds - 1 - round : round) * stride;
-    }
-};
-
-// Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS
-// at most). The next tile's bytes, and the row of the table of the one after it, are asked for before a tile is
-// decoded.
-template <int PASS, class Decode>
-__device__ __forceinline__ u64 norm_for_tiles(DecompressShared &shared, const StreamView &view,
-                                              const NormTiles<PASS> &tiles, Decode decode) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u8 *limit = view.payload + view.payload_bytes;
-    u64 left = 0;
-    if (tiles.rounds == 0)
-        return left;
-    u32 tile = tiles.tile(0);
-    TileBytes bytes = find_tile(view.payload, view.payload_bytes, read_row(view.table, tile, lane), tile, lane);
-    bool stageable = is_stageable(bytes, limit);
-    uint4 unit = stageable ? first_unit(bytes, lane) : uint4{};
-    TableRow row = {};
-    if (tiles.rounds > 1)
-        row = read_row(view.table, tiles.tile(1), lane);
-    for (u32 round = 0; round < tiles.rounds; round++) {
-        const u32 here = tiles.tile(round);
-        const TileSource source = {bytes.from, bytes.entry, stageable, unit, shared.stage[warp], shared.columns[warp]};
-        if (round + 1 < tiles.rounds) {
-            bytes = find_tile(view.payload, view.payload_bytes, row, tiles.tile(round + 1), lane);
-            stageable = is_stageable(bytes, limit);
-            unit = stageable ? first_unit(bytes, lane) : uint4{};
-            if (round + 2 < tiles.rounds)
-                row = read_row(view.table, tiles.tile(round + 2), lane);
-        }
-        if (!decode(here, source))
-            left |= (u64)1 << round;
-        __syncwarp(); // the stage is used again
-    }
-    return left;
-}
-
 // ---- rare tiles ----
 
 template <int DTYPE> struct NormRareWrite {
@@ -225,7 +176,7 @@ __device__ __forceinline__ bool norm_rare_tile(const NormBackwardArgs &args, con
 template <int REACH, int DTYPE, int FROM, int PASS>
 __device__ __noinline__ float2 norm_rest(const NormBackwardArgs &args, DecompressShared &shared,
                                          const NormTiles<PASS> &tiles, u64 left) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const u32 lane = threadIdx.x & 31;
     float2 sum = make_float2(0.0f, 0.0f);
     StreamView view = {};
     float bound;
@@ -236,11 +187,10 @@ __device__ __noinline__ float2 norm_rest(const NormBackwardArgs &args, Decompres
         if (!(left & 1))
             continue;
         const u32 tile = tiles.tile(round);
-        TileBytes bytes = {NULL, 0};
+        TileSource source = {};
         if (FROM == NORM_FROM_STREAM)
-            bytes = find_tile(view.payload, view.payload_bytes, read_row(view.table, tile, lane), tile, lane);
-        const TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
-        bool good = FROM == NORM_FROM_X || bytes.from;
+            source = find_again(view, shared, tile);
+        bool good = FROM == NORM_FROM_X || source.from;
         good = good && norm_rare_tile<REACH, DTYPE, FROM, PASS>(args, shared.q, source, tile, lane, sum);
         if (!good && lane == 0)
             *args.codec.status = COMET_ERROR_CORRUPT;
@@ -269,8 +219,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
     float2 rare = make_float2(0.0f, 0.0f);
     u64 left = 0;
     if (FROM == NORM_FROM_STREAM) {
-        left = norm_for_tiles(shared.codec, view, tiles,
-                              [&](u32 tile, const TileSource &source) { return walk.common(tile, source); });
+        left = for_tiles(shared.codec, view, tiles,
+                         [&](u32 tile, const TileSource &source) { return walk.common(tile, source); });
     } else {
         const TileSource none = {};
         for (u32 round = 0; round < tiles.rounds; round++) {

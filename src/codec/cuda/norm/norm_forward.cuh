@@ -16,7 +16,7 @@ template <int REACH, int DTYPE> struct NormLook {
 
     // others: {gamma, beta, 0, 0}
     __device__ __forceinline__ void value(int a, int e, float u, const float4 &others) const {
-        put_packed<REACH, DTYPE>(w, a, e, norm_y(u, others.x, others.y, floor));
+        put_clamped<REACH, DTYPE>(w, a, e, __fmaf_rn(others.x, u, others.y), floor);
     }
     __device__ __forceinline__ void piece(int a, int e, u64 index) const {
         store_piece<REACH, DTYPE>(y, index, e, w[a]);

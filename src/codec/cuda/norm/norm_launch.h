@@ -27,20 +27,4 @@ norm_launch_backward comet_norm_launch_x_f32, comet_norm_launch_x_f16, comet_nor
 cudaError_t comet_norm_launch_totals(bool is_last, const NormBackwardArgs &args, cudaStream_t queue);
 }
 
-// As many blocks as the current device runs at once, `each` on a multiprocessor.
-static inline u64 norm_resident_blocks(int each) {
-    int device = 0, multiprocessors = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
-        multiprocessors = 1; // the launch will say what is wrong
-    return (u64)multiprocessors * (u64)each;
-}
-
-// The blocks of a backward pass: as many as run at once, more where a block would have more than MOST_ROUNDS groups.
-static inline dim3 norm_grid_of(u64 groups, int each) {
-    u64 resident = norm_resident_blocks(each), least = (groups + MOST_ROUNDS - 1) / MOST_ROUNDS;
-    u64 blocks = resident > least ? resident : least;
-    return eb_blocks(groups < blocks ? groups : blocks);
-}
-
 #endif

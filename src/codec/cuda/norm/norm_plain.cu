@@ -144,7 +144,7 @@ static void set_stripes(NormPlainArgs *a, u32 *columns) {
     *columns = (a->length + NORM_PLAIN_THREADS - 1) / NORM_PLAIN_THREADS;
     a->a_row = (a->length + *columns - 1) / *columns;
     a->a_step = NORM_PLAIN_THREADS / a->a_row;
-    u64 steps = (a->rows + a->a_step - 1) / a->a_step * *columns, share = steps / norm_resident_blocks(16);
+    u64 steps = (a->rows + a->a_step - 1) / a->a_step * *columns, share = steps / eb_resident_blocks(16);
     a->a_walk = a->a_step * (share < 1 ? 1 : share > 16 ? 16 : share);
 }
 
