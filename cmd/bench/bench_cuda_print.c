@@ -124,14 +124,13 @@ void bench_cuda_print_summary(const cuda_results *results, const cuda_summary *s
     print_all_training(summary);
     printf(
         "\n"
-        "MiB: what was asked for, 0 is tensors as they are. bound: in units of the rms of the non-zeros. resident: "
-        "the\n"
-        "ratio in device memory, where streams have gaps; ratio: without. broken: values beyond the bound (with +mask\n"
-        "also non-zeros lost or turned, with +grid values on the wrong side of their threshold). zeros: zeros that "
-        "came\n"
-        "back as something else. Times in microseconds a call; c/copy, d/copy: time to compress and decompress over\n"
-        "that of a device-to-device copy of the same tensor; d+bn/copy: to decompress to the output of a batch norm\n"
-        "with a ReLU.\n");
+        "MiB: what was asked for, 0 is tensors as they are. bound: in units of the rms of the non-zeros, with +grid "
+        "of\n"
+        "the normalised values, which is 1. resident: the ratio in device memory, where streams have gaps; ratio:\n"
+        "without. broken: values beyond the bound (with +mask also non-zeros lost or turned, with +grid values on the\n"
+        "wrong side of their threshold). zeros: zeros that came back as something else. Times in microseconds a call;\n"
+        "c/copy, d/copy: time to compress and decompress over that of a device-to-device copy of the same tensor;\n"
+        "d+bn/copy: to decompress to the output of a batch norm with a ReLU.\n");
 }
 
 /* 13020 is "13.2". */

@@ -109,11 +109,12 @@ void bench_print_summary(const bench_summary *summary) {
     for (size_t i = 0; i < summary->count; i++)
         if (!isnan(summary->items[i].compress_over_copy))
             print_relative(&summary->items[i]);
-    printf(
-        "\nbound: in units of the rms of the non-zeros, as rms err. broken: values beyond the bound (with +mask also\n"
-        "non-zeros lost or turned, with +grid values on the wrong side of their threshold). zeros: zeros that came "
-        "back\n"
-        "as something else. Speeds in GB/s of tensor, one thread; columns with * all threads.\n");
+    printf("\nbound: in units of the rms of the non-zeros, with +grid of the normalised values, as rms err. broken: "
+           "values\n"
+           "beyond the bound (with +mask also non-zeros lost or turned, with +grid values on the wrong side of their\n"
+           "threshold). zeros: zeros that came back as something else. Speeds in GB/s of tensor, one thread; columns "
+           "with\n"
+           "* all threads.\n");
 }
 
 /* ---- one JSON object: what a coder does not promise, or was not measured, is null ---- */
