@@ -11,7 +11,7 @@
 
 static const size_t table_alignment = 256; /* what device memory is asked for */
 
-int64_t bench_channel_stride(const comet_tensor *t) {
+static int64_t channel_stride(const comet_tensor *t) {
     int64_t stride = 1;
     for (int d = 2; d < t->ndim && t->layout == COMET_NCHW; d++)
         stride *= t->shape[d];
@@ -23,7 +23,7 @@ typedef struct channel_sums {
 } channel_sums;
 
 static void add_values(const comet_tensor *t, int64_t channels, channel_sums *sums) {
-    int64_t count = comet_tensor_count(t), stride = bench_channel_stride(t);
+    int64_t count = comet_tensor_count(t), stride = channel_stride(t);
     for (int64_t i = 0; i < count; i++) {
         double v = (double)values_get(t->dtype, t->data, i);
         channel_sums *s = &sums[i / stride % channels];
@@ -116,7 +116,7 @@ static void make_values(bench_grid *g, const comet_tensor *t) {
 
 int bench_grid_make(bench_grid *g, const comet_tensor *tensor) {
     g->channels = comet_tensor_channels(tensor);
-    g->stride = g->channels > 1 ? bench_channel_stride(tensor) : 1;
+    g->stride = g->channels > 1 ? channel_stride(tensor) : 1;
     g->table_room = ((size_t)g->channels * sizeof(float) + table_alignment - 1) / table_alignment * table_alignment;
     if (!buffer_reserve(&g->tables, bench_grid_bytes(g)) ||
         !buffer_reserve(&g->values, (size_t)comet_tensor_count(tensor) * sizeof(float)))

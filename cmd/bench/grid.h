@@ -21,7 +21,7 @@ typedef struct bench_grid {
     comet_codec_grid host; /* with these tables */
 } bench_grid;
 
-/* For the tensor's values, which have no gaps. A zeroed grid, or one made before. FAILED: no memory; nothing is said. */
+/* For the tensor's values, which have no gaps. `grid`: zeroed, or made before. FAILED: no memory; nothing is said. */
 int bench_grid_make(bench_grid *grid, const comet_tensor *tensor);
 void bench_grid_free(bench_grid *grid);
 
@@ -36,9 +36,6 @@ comet_codec_grid bench_grid_at(const bench_grid *grid, const void *first);
 
 /* The thresholds, for the judge: grid->values are what goes in. */
 check_sides bench_grid_sides(const bench_grid *grid);
-
-/* Values from one channel to the next. */
-int64_t bench_channel_stride(const comet_tensor *tensor);
 
 /* Mean and 1 / sqrt(variance + 1e-5) of each channel's finite values. FAILED: no memory; nothing is said. */
 int bench_channels_measure(const comet_tensor *tensor, int64_t channels, float *mean, float *inverse_std);
