@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws docs/images/codec-gpu.svg: speed and ratio of eb on a GPU beside other codecs.
 
-    comet bench codec --device cuda --data ... --sizes 100 --json > run.json
+    comet bench codec --device cuda --mode nearest --dtype f32 --data ... --sizes 100 --json > run.json
     bench/plot_gpu.py run.json
 
 Peers' figures, with their sources, are in bench/results/peers.json.
@@ -18,10 +18,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def rows_of(path):
-    """The fp32 cases of eb at 100 MiB."""
+    """The fp32 cases of eb, rounding to nearest, at 100 MiB."""
     with open(path) as f:
         run = json.load(f)
-    return [r for r in run["tensors"] if r["codec"] == "eb" and r["dtype"] == "f32" and r["size_mib"] == 100]
+    return [r for r in run["tensors"]
+            if r["codec"] == "eb" and r["mode"] == "nearest" and r["dtype"] == "f32" and r["size_mib"] == 100]
 
 
 def gb_per_s(row, what):

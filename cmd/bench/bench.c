@@ -26,14 +26,21 @@ static const char help[] =
     "is\n"
     "a pass of its own); ratio and errors are those of the tensor itself. Errors are found by comparing input and "
     "output.\n"
+    "The exit code is 1 if a codec of Comet broke what it promises.\n"
     "\n"
     "  --data FILE...        .npy and .npz files; built-in activations of a small network if not given\n"
     "  --tensors LIST        only tensors whose name contains one of these texts\n"
     "  --codec LIST          of eb, zvc, mask, pool:K, group:B, dct:T, raw (eb)\n"
     "  --error-rel LIST      bounds for eb and zfp, in units of the rms of the non-zeros (0.1,0.3)\n"
-    "  --keep-mask           eb also keeps non-zeros non-zero and their sign\n"
+    "  --mode LIST           of eb (training on a GPU, else nearest): nearest; keep: non-zeros stay non-zero, sign "
+    "included;\n"
+    "                        grid: as behind a batch norm with a ReLU, the values normalised per channel and on a grid "
+    "whose\n"
+    "                        steps end at the ReLU's threshold; training: keep where at least 5 % are 0 and none is\n"
+    "                        negative, else grid\n"
+    "  --keep-mask           --mode keep\n"
     "  --layout LIST         nchw, nhwc, flat: tensors are transposed to it first (as they are; on a GPU nchw,nhwc)\n"
-    "  --dtype LIST          f32, f16, bf16: tensors are converted to it first (as they are)\n"
+    "  --dtype LIST          f32, f16, bf16: tensors are converted to it first (as they are; on a GPU f32,bf16)\n"
     "  --device cpu|cuda|cuda:N\n"
     "                        where to run: the CPU, or the first or N-th GPU, counted from 0 (cpu)\n"
     "  --threads N           for the columns of all threads; 0 is one for each core (0)\n"
@@ -57,12 +64,14 @@ static const char help[] =
     "buffers that together are four times the L2 cache (256 at most). From 48 MiB on each call is timed; of smaller\n"
     "tensors a CUDA graph of one call for each buffer is replayed and the time divided. A stream of each case is "
     "decoded,\n"
-    "copied back and checked in full; up to 24 MiB it is also compared with the CPU's, byte by byte.\n"
+    "copied back and checked in full; up to 24 MiB it is also compared with the CPU's, byte by byte. On a grid, "
+    "decoding\n"
+    "to the output of the batch norm and the ReLU is timed, too.\n"
     "Without a GPU that can be used it says why and ends with exit code 1.\n"
     "\n"
     "norm: batch normalisation with a ReLU, forward and backward, with x kept and with the stream of the normalised\n"
     "values in its place, timed in the same way; --error-rel is in units of their rms, which is 1. --codec and\n"
-    "--keep-mask do not matter.\n"
+    "--mode do not matter.\n"
     "\n"
     "Examples:\n"
     "  comet bench codec\n"
@@ -70,10 +79,11 @@ static const char help[] =
     "  comet bench codec --data acts.npz --codec eb,zvc,group:4,pool:2,dct:1 --layout nchw,nhwc --dtype f32,bf16\n"
     "  comet bench codec --quick --json > result.json\n"
     "  comet bench codec --device cuda --data resnet18.npz --sizes 100 --tensors sparse\n"
+    "  comet bench codec --device cuda --mode nearest,keep,grid --dtype f32 --sizes 0\n"
     "  comet bench norm --device cuda --sizes 100 --json\n";
 
 typedef struct request {
-    const char *codecs, *errors, *layouts, *dtypes, *peers, *isa, *threads, *runs, *device, *sizes, *tensors;
+    const char *codecs, *modes, *errors, *layouts, *dtypes, *peers, *isa, *threads, *runs, *device, *sizes, *tensors;
     int keep_mask, stats, quick, json, quiet, help;
     text_array data, operands;
 } request;
@@ -86,6 +96,7 @@ static int read_request(request *r, int argc, char **argv) {
     const option table[] = {{"--data", OPTION_MANY, &r->data},
                             {"--codec", OPTION_TEXT, &r->codecs},
                             {"--error-rel", OPTION_TEXT, &r->errors},
+                            {"--mode", OPTION_TEXT, &r->modes},
                             {"--keep-mask", OPTION_FLAG, &r->keep_mask},
                             {"--stats", OPTION_FLAG, &r->stats},
                             {"--layout", OPTION_TEXT, &r->layouts},
@@ -113,21 +124,59 @@ static int read_request(request *r, int argc, char **argv) {
     return DONE;
 }
 
-static int read_coders(const request *r, bench_plan *plan) {
+static int read_modes(const request *r, int on_gpu, coder_mode *modes, int *count) {
     text_list list;
+    const char *text = r->modes ? r->modes : r->keep_mask ? "keep" : on_gpu ? "training" : "nearest";
+    if (r->modes && r->keep_mask)
+        return misuse("--keep-mask is --mode keep: give one of them");
+    if (parse_list("--mode", text, &list) != DONE)
+        return MISUSED;
+    for (int i = 0; i < list.count; i++)
+        if (coder_mode_parse(list.items[i], &modes[i]) != DONE)
+            return MISUSED;
+    *count = list.count;
+    return DONE;
+}
+
+static int new_coder(bench_plan *plan, coder_spec **spec) {
+    if (plan->coder_count == BENCH_MAX)
+        return misuse("more than %d codecs, with their modes, and peers", BENCH_MAX);
+    *spec = &plan->coders[plan->coder_count++];
+    return DONE;
+}
+
+/* One coder for each codec, of eb one for each mode. */
+static int read_codecs(const request *r, bench_plan *plan) {
+    text_list list;
+    coder_mode modes[LIST_MAX];
+    int mode_count;
+    if (read_modes(r, plan->device.kind == COMET_CUDA, modes, &mode_count) != DONE)
+        return MISUSED;
     if (parse_list("--codec", r->codecs ? r->codecs : "eb", &list) != DONE)
         return MISUSED;
     for (int i = 0; i < list.count; i++)
-        if (coder_spec_parse(list.items[i], r->keep_mask, &plan->coders[plan->coder_count++]) != DONE)
-            return MISUSED;
+        for (int m = 0; m < mode_count; m++) {
+            coder_spec *spec;
+            if (new_coder(plan, &spec) != DONE || coder_spec_parse(list.items[i], modes[m], spec) != DONE)
+                return MISUSED;
+            if (spec->params.codec != COMET_CODEC_EB)
+                break;
+        }
+    return DONE;
+}
+
+static int read_coders(const request *r, bench_plan *plan) {
+    text_list list;
+    if (read_codecs(r, plan) != DONE)
+        return MISUSED;
     if (!r->peers)
         return DONE;
     if (parse_list("--peers", r->peers, &list) != DONE)
         return MISUSED;
     for (int i = 0; i < list.count; i++) {
-        if (plan->coder_count == BENCH_MAX)
-            return misuse("more than %d codecs and peers", BENCH_MAX);
-        coder_spec *spec = &plan->coders[plan->coder_count++];
+        coder_spec *spec;
+        if (new_coder(plan, &spec) != DONE)
+            return MISUSED;
         if (coder_spec_parse_peer(list.items[i], spec) != DONE)
             return MISUSED;
         if (!spec->kind)
@@ -149,9 +198,10 @@ static int read_lists(const request *r, bench_plan *plan) {
     for (int i = 0; r->layouts && i < list.count; i++)
         if (parse_layout("--layout", list.items[i], &plan->layouts[plan->layout_count++]) != DONE)
             return MISUSED;
-    if (r->dtypes && parse_list("--dtype", r->dtypes, &list) != DONE)
+    const char *dtypes = r->dtypes ? r->dtypes : plan->device.kind == COMET_CUDA && !is_norm(r) ? "f32,bf16" : NULL;
+    if (dtypes && parse_list("--dtype", dtypes, &list) != DONE)
         return MISUSED;
-    for (int i = 0; r->dtypes && i < list.count; i++)
+    for (int i = 0; dtypes && i < list.count; i++)
         if (parse_dtype("--dtype", list.items[i], &plan->dtypes[plan->dtype_count++]) != DONE)
             return MISUSED;
     return DONE;
@@ -252,6 +302,13 @@ static int make_plan(const request *r, bench_plan *plan) {
     return answer == DONE ? load_data(r, &filter, plan) : answer;
 }
 
+static int judge(const bench_results *results) {
+    int64_t broken = 0;
+    for (size_t i = 0; i < results->count; i++)
+        broken += bench_broken(&results->items[i]);
+    return broken ? fail("%lld values are not what the codec promises", (long long)broken) : DONE;
+}
+
 static int run_on_cpu(const request *r, const bench_plan *plan) {
     bench_results results = {0};
     bench_summary summary = {0};
@@ -268,6 +325,8 @@ static int run_on_cpu(const request *r, const bench_plan *plan) {
         printf("With --quick nothing is repeated: the speeds say little.\n");
     if (answer == DONE && results.left_out)
         note("%zu combinations left out: the codec does not take such tensors", results.left_out);
+    if (answer == DONE)
+        answer = judge(&results);
     bench_summary_free(&summary);
     bench_results_free(&results);
     return answer;

@@ -5,6 +5,7 @@
 
 #include "cmd/bench/check.h"
 #include "cmd/bench/coder.h"
+#include "cmd/bench/grid.h"
 #include "cmd/common/json.h"
 #include "cmd/files/tensors.h"
 
@@ -15,7 +16,7 @@ typedef struct bench_plan {
     comet_device device;
     tensor_list data;
     coder_spec coders[BENCH_MAX];
-    double errors[BENCH_MAX]; /* bounds, relative to the rms of the non-zeros */
+    double errors[BENCH_MAX]; /* bounds, relative to the rms of the non-zeros (of u, which is 1, on a grid) */
     comet_layout layouts[BENCH_MAX];
     comet_dtype dtypes[BENCH_MAX];
     int coder_count, error_count;
@@ -40,6 +41,7 @@ typedef struct bench_result {
     const char *name;
     comet_tensor tensor; /* shape, layout and dtype only */
     const coder_spec *coder;
+    coder_mode mode;         /* what the coder did: never CODER_TRAINING */
     double error_rel, bound; /* NaN: none */
     size_t bytes_raw, bytes_stored;
     check_report check;
@@ -68,10 +70,14 @@ int bench_variant(const named_tensor *item, comet_layout layout, comet_dtype dty
 
 typedef struct bench_room {
     buffer input, output, stream; /* kept from one measurement to the next */
+    bench_grid grid;
 } bench_room;
 
 /* Measures result->coder at result->error_rel on a tensor. COMET_ERROR_UNSUPPORTED: it does not take such a tensor. */
 comet_status bench_measure(const bench_plan *plan, const comet_tensor *tensor, bench_room *room, bench_result *result);
+
+/* Values that are not what Comet's codec promises: beyond the bound, zeros or sides lost. 0 for peers. */
+int64_t bench_broken(const bench_result *result);
 
 /* Results that differ in nothing but the tensor. */
 typedef struct bench_group {
@@ -99,13 +105,16 @@ void bench_print_result(const bench_result *result);
 void bench_print_summary(const bench_summary *summary);
 void bench_print_json(const bench_plan *plan, const bench_results *results, const bench_summary *summary);
 
-/* Parts of tables: a number, or a dash where there is none; "eb+mask". */
+/* Parts of tables: a number, or a dash where there is none; "eb+mask", "eb+grid". */
 void bench_print_number(int width, int precision, double value);
 void bench_print_count(int width, int promised, int64_t value);
 const char *bench_label(const bench_result *result, char *label, size_t capacity);
 
-/* Parts of JSON objects: what a result is of; all its fields; a count that is null where nothing was promised. */
-void bench_json_key(json *j, const bench_result *result);
+/*
+ * Parts of JSON objects: what a result is of, in a mode (its own, or CODER_TRAINING for a sum over modes); all its
+ * fields; a count that is null where nothing was promised.
+ */
+void bench_json_key(json *j, const bench_result *result, coder_mode mode);
 void bench_json_result(json *j, const bench_result *result);
 void bench_json_count(json *j, const char *key, int promised, int64_t value);
 

@@ -20,6 +20,10 @@ double cuda_decompress_over_copy(const cuda_result *result) {
     return result->ms.decompress / result->ms.copy;
 }
 
+double cuda_decompress_bn_over_copy(const cuda_result *result) {
+    return result->ms.decompress_bn / result->ms.copy;
+}
+
 static double copy_ms(const cuda_result *result) {
     return result->ms.copy;
 }
@@ -32,20 +36,39 @@ static double decompress_ms(const cuda_result *result) {
     return result->ms.decompress;
 }
 
-static int same_group(const cuda_result *a, const cuda_result *b) {
-    double x = a->base.error_rel, y = b->base.error_rel;
-    return a->base.coder == b->base.coder && a->base.tensor.layout == b->base.tensor.layout &&
-           a->base.tensor.dtype == b->base.tensor.dtype && a->size == b->size && (x == y || (isnan(x) && isnan(y)));
+static double decompress_bn_ms(const cuda_result *result) {
+    return result->ms.decompress_bn;
 }
 
-/* What `of` says of each result of the group, sorted: the last is the greatest. `values` has room for all results. */
+static int is_in(const cuda_group *g, const cuda_result *a) {
+    const cuda_result *b = g->example;
+    double x = a->base.error_rel, y = b->base.error_rel;
+    return a->base.coder == b->base.coder && (g->mode == CODER_TRAINING || g->mode == a->base.mode) &&
+           a->base.tensor.layout == b->base.tensor.layout && a->base.tensor.dtype == b->base.tensor.dtype &&
+           a->size == b->size && (x == y || (isnan(x) && isnan(y)));
+}
+
+/* What `of` says of each result of the group where that is a number. `values` has room for all results. */
 static double median_in(const cuda_results *all, const cuda_group *g, double (*of)(const cuda_result *),
                         double *values) {
     int count = 0;
     for (size_t i = 0; i < all->count; i++)
-        if (same_group(&all->items[i], g->example))
+        if (is_in(g, &all->items[i]) && !isnan(of(&all->items[i])))
             values[count++] = of(&all->items[i]);
     return median_of(values, count);
+}
+
+static cuda_quotient quotient_in(const cuda_results *all, const cuda_group *g, double (*of)(const cuda_result *),
+                                 double *values) {
+    cuda_quotient q = {median_in(all, g, of, values), NAN, NULL};
+    for (size_t i = 0; i < all->count; i++) {
+        double value = of(&all->items[i]);
+        if (!is_in(g, &all->items[i]) || isnan(value) || value <= q.worst)
+            continue;
+        q.worst = value;
+        q.worst_name = all->items[i].base.name;
+    }
+    return q;
 }
 
 static void add_to_group(cuda_group *g, const cuda_result *r) {
@@ -69,27 +92,36 @@ static void finish_group(cuda_group *g, const cuda_results *all, double *values)
     g->ms.copy = median_in(all, g, copy_ms, values);
     g->ms.compress = median_in(all, g, compress_ms, values);
     g->ms.decompress = median_in(all, g, decompress_ms, values);
-    g->compress_over_copy = median_in(all, g, cuda_compress_over_copy, values);
-    g->compress_worst = values[g->tensors - 1];
-    g->decompress_over_copy = median_in(all, g, cuda_decompress_over_copy, values);
-    g->decompress_worst = values[g->tensors - 1];
+    g->ms.decompress_bn = median_in(all, g, decompress_bn_ms, values);
+    g->compress = quotient_in(all, g, cuda_compress_over_copy, values);
+    g->decompress = quotient_in(all, g, cuda_decompress_over_copy, values);
+    g->decompress_bn = quotient_in(all, g, cuda_decompress_bn_over_copy, values);
 }
 
-static cuda_group *group_of(cuda_summary *summary, const cuda_result *result) {
+static cuda_group *group_of(cuda_summary *summary, const cuda_result *result, coder_mode mode) {
     for (size_t i = 0; i < summary->count; i++)
-        if (same_group(summary->items[i].example, result))
+        if (summary->items[i].mode == mode && is_in(&summary->items[i], result))
             return &summary->items[i];
     cuda_group *added = &summary->items[summary->count++];
-    *added = (cuda_group){.example = result, .max_error_over_bound = result->base.check.max_error_over_bound};
+    *added =
+        (cuda_group){.example = result, .mode = mode, .max_error_over_bound = result->base.check.max_error_over_bound};
     return added;
 }
 
+static void make_groups(const cuda_results *results, cuda_summary *summary) {
+    for (size_t i = 0; i < results->count; i++)
+        add_to_group(group_of(summary, &results->items[i], results->items[i].base.mode), &results->items[i]);
+    for (size_t i = 0; i < results->count; i++)
+        if (results->items[i].base.coder->mode == CODER_TRAINING)
+            add_to_group(group_of(summary, &results->items[i], CODER_TRAINING), &results->items[i]);
+}
+
 int bench_cuda_summarise(const cuda_results *results, cuda_summary *summary) {
-    *summary = (cuda_summary){.items = calloc(results->count + 1, sizeof *summary->items)};
+    *summary = (cuda_summary){.items = calloc(2 * results->count + 1, sizeof *summary->items)};
     double *values = calloc(results->count + 1, sizeof *values);
     int answer = summary->items && values ? DONE : fail_memory();
-    for (size_t i = 0; i < results->count && answer == DONE; i++)
-        add_to_group(group_of(summary, &results->items[i]), &results->items[i]);
+    if (answer == DONE)
+        make_groups(results, summary);
     for (size_t i = 0; i < summary->count; i++)
         finish_group(&summary->items[i], results, values);
     free(values);
@@ -117,6 +149,19 @@ int bench_cuda_check(const bench_plan *plan) {
     return status == COMET_OK ? DONE : fail("the GPU cannot be used: %s", why(status));
 }
 
+static int judge(const cuda_results *results) {
+    int64_t broken = 0, differ = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        const cuda_result *r = &results->items[i];
+        broken += bench_broken(&r->base);
+        differ += r->stream_as_cpu == 0 || r->stats_as_cpu == 0;
+    }
+    if (!broken && !differ)
+        return DONE;
+    return fail("%lld values are not what the codec promises, %lld streams or statistics are not the CPU's",
+                (long long)broken, (long long)differ);
+}
+
 int bench_cuda(const bench_plan *plan, int as_json) {
     cuda_results results = {0};
     cuda_summary summary = {0};
@@ -131,6 +176,8 @@ int bench_cuda(const bench_plan *plan, int as_json) {
         bench_cuda_print_summary(&results, &summary);
     if (answer == DONE && results.left_out)
         note("%zu combinations left out: on a GPU the codec does not take such tensors", results.left_out);
+    if (answer == DONE)
+        answer = judge(&results);
     free(summary.items);
     free(results.items);
     return answer;

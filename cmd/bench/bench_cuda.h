@@ -19,6 +19,7 @@ typedef struct cuda_facts {
 /* Milliseconds of one call. */
 typedef struct cuda_times {
     double copy, compress, decompress;
+    double decompress_bn; /* to the output of batch norm and ReLU; NaN: not on a grid */
 } cuda_times;
 
 typedef struct cuda_result {
@@ -39,19 +40,26 @@ typedef struct cuda_results {
     size_t left_out; /* combinations that a codec does not take */
 } cuda_results;
 
-/* Results that differ in nothing but the tensor. */
+/* Times in units of the copy's, over tensors. NaN and NULL: not measured. */
+typedef struct cuda_quotient {
+    double median, worst;
+    const char *worst_name; /* of the tensor */
+} cuda_quotient;
+
+/* Results that differ in nothing but the tensor; of CODER_TRAINING: and in what that meant for it. */
 typedef struct cuda_group {
     const cuda_result *example;
+    coder_mode mode;
     int tensors;
     double ratio, ratio_resident; /* geometric means */
     double max_error_over_bound, rms_error;
     int64_t violations, zeros_broken, mask_broken;
-    int differ; /* streams or statistics that are not the CPU's */
-    cuda_times ms;
-    double compress_over_copy, decompress_over_copy; /* medians of the quotients of times, */
-    double compress_worst, decompress_worst;         /* and the greatest */
+    int differ;    /* streams or statistics that are not the CPU's */
+    cuda_times ms; /* medians */
+    cuda_quotient compress, decompress, decompress_bn;
 } cuda_group;
 
+/* Groups of one mode each, then those of CODER_TRAINING, where it was asked for. */
 typedef struct cuda_summary {
     cuda_group *items;
     size_t count;
@@ -71,6 +79,7 @@ int bench_cuda_summarise(const cuda_results *results, cuda_summary *summary);
 
 double cuda_compress_over_copy(const cuda_result *result);
 double cuda_decompress_over_copy(const cuda_result *result);
+double cuda_decompress_bn_over_copy(const cuda_result *result);
 
 void bench_cuda_print_head(void);
 void bench_cuda_print_result(const cuda_result *result);

@@ -81,16 +81,30 @@ static void repeat(comet_tensor *tensor, size_t bytes, size_t times, uint8_t *to
     tensor->data = to;
 }
 
+/* Decoded values: those of a grid are fp32. */
+static comet_tensor output_like(const comet_tensor *input, const coder *c) {
+    comet_tensor output = *input;
+    if (c->params.grid)
+        output.dtype = COMET_F32;
+    return output;
+}
+
+static size_t bytes_of(const comet_tensor *tensor) {
+    return (size_t)comet_tensor_count(tensor) * comet_dtype_size(tensor->dtype);
+}
+
 static comet_status set_up(const bench_plan *plan, const comet_tensor *tensor, coder *one, coder *all, bench_room *room,
                            bench_setup *setup) {
-    size_t bytes = (size_t)comet_tensor_count(tensor) * comet_dtype_size(tensor->dtype), capacity = 0;
+    size_t bytes = bytes_of(tensor), capacity = 0;
     size_t times = bytes < plan->timed_bytes ? (plan->timed_bytes + bytes - 1) / bytes : 1;
     setup->input = *tensor;
     setup->bytes = bytes * times;
-    if (!buffer_reserve(&room->input, setup->bytes) || !buffer_reserve(&room->output, setup->bytes))
+    if (!buffer_reserve(&room->input, setup->bytes))
         return COMET_ERROR_MEMORY;
     repeat(&setup->input, bytes, times, room->input.data);
-    setup->output = setup->input;
+    setup->output = output_like(&setup->input, one);
+    if (!buffer_reserve(&room->output, bytes_of(&setup->output)))
+        return COMET_ERROR_MEMORY;
     setup->output.data = room->output.data;
     comet_status status = one->spec->kind->capacity(one, &setup->input, &setup->capacity);
     if (status == COMET_OK && all)
@@ -135,6 +149,26 @@ static comet_status bench_time(const bench_plan *plan, const comet_tensor *tenso
 
 static const bench_speed not_measured = {NAN, NAN, NAN};
 
+static void judge(const coder *c, const comet_tensor *input, const comet_tensor *output, const bench_room *room,
+                  bench_result *result) {
+    check_sides sides;
+    check_task task = {.kind = c->spec->promise,
+                       .bound = result->bound,
+                       .keep_mask = c->params.keep_mask,
+                       .dtype = output->dtype,
+                       .count = comet_tensor_count(input),
+                       .input = input->data,
+                       .output = output->data};
+    if (task.kind == CHECK_BOUNDED && !(task.bound > 0))
+        task.kind = CHECK_EXACT;
+    if (c->params.grid) {
+        sides = bench_grid_sides(&room->grid);
+        task.sides = &sides;
+        task.input = room->grid.values.data;
+    }
+    check_round_trip(&task, &result->check);
+}
+
 /* Compresses, decompresses and checks. The stream's size is that of the tensor itself, not of the repeated one. */
 static comet_status round_trip(coder *c, const comet_tensor *tensor, bench_room *room, bench_result *result) {
     const coder_kind *kind = c->spec->kind;
@@ -144,43 +178,38 @@ static comet_status round_trip(coder *c, const comet_tensor *tensor, bench_room 
         status = kind->capacity(c, tensor, &capacity);
     if (status != COMET_OK)
         return status;
-    if (!buffer_reserve(&room->stream, capacity) || !buffer_reserve(&room->output, result->bytes_raw))
+    comet_tensor output = output_like(tensor, c);
+    if (!buffer_reserve(&room->stream, capacity) || !buffer_reserve(&room->output, bytes_of(&output)))
         return COMET_ERROR_MEMORY;
-    comet_tensor output = *tensor;
     /* a value not written must not pass for a good one */
-    output.data = memset(room->output.data, 0xff, result->bytes_raw);
+    output.data = memset(room->output.data, 0xff, bytes_of(&output));
     status = kind->compress(c, tensor, room->stream.data, capacity, &result->bytes_stored);
     if (status == COMET_OK)
         status = kind->decompress(c, room->stream.data, result->bytes_stored, &output);
-    check_task task = {.kind = c->spec->promise,
-                       .bound = result->bound,
-                       .keep_mask = c->params.keep_mask,
-                       .dtype = tensor->dtype,
-                       .count = comet_tensor_count(tensor),
-                       .input = tensor->data,
-                       .output = output.data};
-    if (task.kind == CHECK_BOUNDED && !(task.bound > 0))
-        task.kind = CHECK_EXACT;
     if (status == COMET_OK)
-        check_round_trip(&task, &result->check);
+        judge(c, tensor, &output, room, result);
     return status;
 }
 
-/* The bound asked for, computed here and not taken from the library. */
-static double absolute_bound(const comet_tensor *tensor, const bench_result *result) {
+/* The bound asked for, computed here and not taken from the library; and what the mode means for this tensor. */
+static void set_mode_and_bound(const comet_tensor *tensor, bench_result *result) {
     values_summary summary;
+    result->bound = NAN;
+    result->mode = CODER_NEAREST;
     if (result->coder->promise != CHECK_BOUNDED)
-        return NAN;
+        return;
     values_summarise(tensor->dtype, tensor->data, comet_tensor_count(tensor), &summary);
-    return result->error_rel * summary.rms;
+    result->mode = coder_mode_for(result->coder, &summary);
+    result->bound = result->error_rel * (result->mode == CODER_GRID ? 1 : summary.rms);
 }
 
-/* Comet is given the relative bound, as a user would; peers know absolute ones only. */
+/* Comet is given the relative bound, as a user would; peers know absolute ones only, and on a grid the rms is 1. */
 static comet_status measure_size(const bench_plan *plan, const comet_tensor *tensor, bench_room *room,
                                  bench_result *result) {
     coder c;
-    int relative = result->coder->kind == &coder_comet;
+    int relative = result->coder->kind == &coder_comet && result->mode != CODER_GRID;
     coder_init(&c, result->coder, relative ? result->error_rel : result->bound, relative, NULL, plan->isa);
+    coder_set_mode(&c, result->mode, &room->grid.host);
     comet_status status = round_trip(&c, tensor, room, result);
     coder_free(&c);
     return status;
@@ -193,6 +222,8 @@ static comet_status measure_speed(const bench_plan *plan, const comet_tensor *te
     int shared = result->coder->kind == &coder_comet && comet_threads_count(plan->threads) > 1;
     coder_init(&one, result->coder, result->bound, 0, NULL, plan->isa);
     coder_init(&all, result->coder, result->bound, 0, plan->threads, plan->isa);
+    coder_set_mode(&one, result->mode, &room->grid.host);
+    coder_set_mode(&all, result->mode, &room->grid.host);
     comet_status status = one.spec->kind->prepare ? one.spec->kind->prepare(&one, tensor) : COMET_OK;
     if (status == COMET_OK)
         status = bench_time(plan, tensor, &one, shared ? &all : NULL, room, result);
@@ -204,9 +235,11 @@ static comet_status measure_speed(const bench_plan *plan, const comet_tensor *te
 comet_status bench_measure(const bench_plan *plan, const comet_tensor *tensor, bench_room *room, bench_result *result) {
     result->tensor = *tensor;
     result->tensor.data = NULL;
-    result->bytes_raw = (size_t)comet_tensor_count(tensor) * comet_dtype_size(tensor->dtype);
-    result->bound = absolute_bound(tensor, result);
+    result->bytes_raw = bytes_of(tensor);
+    set_mode_and_bound(tensor, result);
     result->one = result->all = not_measured;
+    if (result->mode == CODER_GRID && bench_grid_make(&room->grid, tensor) != DONE)
+        return COMET_ERROR_MEMORY;
     comet_status status = measure_size(plan, tensor, room, result);
     return status == COMET_OK ? measure_speed(plan, tensor, room, result) : status;
 }

@@ -25,7 +25,9 @@ void bench_print_count(int width, int promised, int64_t value) {
 }
 
 const char *bench_label(const bench_result *r, char *label, size_t capacity) {
-    snprintf(label, capacity, "%s%s", r->coder->label, r->coder->params.keep_mask ? "+mask" : "");
+    static const char *const behind[] = {
+        [CODER_NEAREST] = "", [CODER_KEEP] = "+mask", [CODER_GRID] = "+grid", [CODER_TRAINING] = ""};
+    snprintf(label, capacity, "%s%s", r->coder->label, behind[r->mode]);
     return label;
 }
 
@@ -66,7 +68,7 @@ void bench_print_result(const bench_result *r) {
     bench_print_number(9, 4, r->check.max_error_over_bound);
     bench_print_number(7, 4, r->check.rms_error);
     bench_print_count(6, r->coder->promise != CHECK_NOTHING, r->check.violations + r->check.mask_broken);
-    bench_print_count(6, 1, r->check.zeros_broken);
+    bench_print_count(6, r->mode != CODER_GRID, r->check.zeros_broken);
     print_speeds(&r->one, &r->all);
     fflush(stdout);
 }
@@ -79,7 +81,7 @@ static void print_group(const bench_group *g) {
     bench_print_number(9, 4, g->max_error_over_bound);
     bench_print_number(7, 4, g->rms_error);
     bench_print_count(6, g->example->coder->promise != CHECK_NOTHING, g->violations + g->mask_broken);
-    bench_print_count(6, 1, g->zeros_broken);
+    bench_print_count(6, g->example->mode != CODER_GRID, g->zeros_broken);
     print_speeds(&g->one, &g->all);
 }
 
@@ -107,20 +109,29 @@ void bench_print_summary(const bench_summary *summary) {
     for (size_t i = 0; i < summary->count; i++)
         if (!isnan(summary->items[i].compress_over_copy))
             print_relative(&summary->items[i]);
-    printf(
-        "\nbound: in units of the rms of the non-zeros, as rms err. broken: values beyond the bound (with +mask also\n"
-        "non-zeros lost or turned). zeros: zeros that came back as something else. Speeds in GB/s of tensor, one "
-        "thread;\n"
-        "columns with * all threads.\n");
+    printf("\nbound: in units of the rms of the non-zeros, with +grid of the normalised values, as rms err. broken: "
+           "values\n"
+           "beyond the bound (with +mask also non-zeros lost or turned, with +grid values on the wrong side of their\n"
+           "threshold). zeros: zeros that came back as something else. Speeds in GB/s of tensor, one thread; columns "
+           "with\n"
+           "* all threads.\n");
 }
 
 /* ---- one JSON object: what a coder does not promise, or was not measured, is null ---- */
 
-void bench_json_key(json *j, const bench_result *r) {
+static void put_mode(json *j, const coder_spec *spec, coder_mode mode) {
+    if (spec->kind == &coder_comet && spec->params.codec == COMET_CODEC_EB)
+        json_string(j, "mode", coder_mode_name(mode));
+    else
+        json_null(j, "mode");
+}
+
+void bench_json_key(json *j, const bench_result *r, coder_mode mode) {
     json_string(j, "layout", layout_name(r->tensor.layout));
     json_string(j, "dtype", dtype_option(r->tensor.dtype));
     json_string(j, "codec", r->coder->label);
-    json_bool(j, "keep_mask", r->coder->params.keep_mask);
+    put_mode(j, r->coder, mode);
+    json_bool(j, "keep_mask", mode == CODER_KEEP);
     json_number(j, "error_rel", r->error_rel);
 }
 
@@ -144,7 +155,7 @@ void bench_json_result(json *j, const bench_result *r) {
     int bounded = r->coder->promise != CHECK_NOTHING;
     json_string(j, "name", r->name);
     json_integers(j, "shape", r->tensor.ndim, r->tensor.shape);
-    bench_json_key(j, r);
+    bench_json_key(j, r, r->mode);
     json_number(j, "bound", r->bound);
     json_integer(j, "bytes_raw", (int64_t)r->bytes_raw);
     json_integer(j, "bytes_stored", (int64_t)r->bytes_stored);
@@ -154,22 +165,22 @@ void bench_json_result(json *j, const bench_result *r) {
     json_number(j, "rms_error", r->check.rms_error);
     bench_json_count(j, "violations", bounded, r->check.violations);
     json_integer(j, "zeros", r->check.zeros);
-    json_integer(j, "zeros_broken", r->check.zeros_broken);
-    bench_json_count(j, "mask_broken", r->coder->params.keep_mask, r->check.mask_broken);
+    bench_json_count(j, "zeros_broken", r->mode != CODER_GRID, r->check.zeros_broken);
+    bench_json_count(j, "mask_broken", r->mode != CODER_NEAREST, r->check.mask_broken);
     json_integer(j, "bytes_timed", (int64_t)r->bytes_timed);
     put_speeds(j, &r->one, &r->all);
 }
 
 static void put_group(json *j, const bench_group *g) {
     json_open(j, NULL, '{', 0);
-    bench_json_key(j, g->example);
+    bench_json_key(j, g->example, g->example->mode);
     json_integer(j, "tensors", g->tensors);
     json_number(j, "ratio", g->ratio);
     json_number(j, "max_error_over_bound", g->max_error_over_bound);
     json_number(j, "rms_error", g->rms_error);
     bench_json_count(j, "violations", g->example->coder->promise != CHECK_NOTHING, g->violations);
-    json_integer(j, "zeros_broken", g->zeros_broken);
-    bench_json_count(j, "mask_broken", g->example->coder->params.keep_mask, g->mask_broken);
+    bench_json_count(j, "zeros_broken", g->example->mode != CODER_GRID, g->zeros_broken);
+    bench_json_count(j, "mask_broken", g->example->mode != CODER_NEAREST, g->mask_broken);
     put_speeds(j, &g->one, &g->all);
     json_number(j, "compress_over_memcpy", g->compress_over_copy);
     json_number(j, "decompress_over_memcpy", g->decompress_over_copy);

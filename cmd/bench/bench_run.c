@@ -151,5 +151,6 @@ int bench_run(const bench_plan *plan, void (*show)(const bench_result *result), 
     buffer_give(&s.room.input);
     buffer_give(&s.room.output);
     buffer_give(&s.room.stream);
+    bench_grid_free(&s.room.grid);
     return answer;
 }

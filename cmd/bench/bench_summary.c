@@ -9,13 +9,20 @@
 #include "cmd/common/measure.h"
 #include "cmd/common/message.h"
 
+int64_t bench_broken(const bench_result *r) {
+    const check_report *check = &r->check;
+    if (r->coder->kind != &coder_comet || r->coder->promise == CHECK_NOTHING)
+        return 0;
+    return check->violations + check->mask_broken + check->zeros_broken;
+}
+
 static int same_number(double a, double b) {
     return a == b || (isnan(a) && isnan(b));
 }
 
 static int same_group(const bench_result *a, const bench_result *b) {
-    return a->coder == b->coder && a->tensor.layout == b->tensor.layout && a->tensor.dtype == b->tensor.dtype &&
-           same_number(a->error_rel, b->error_rel);
+    return a->coder == b->coder && a->mode == b->mode && a->tensor.layout == b->tensor.layout &&
+           a->tensor.dtype == b->tensor.dtype && same_number(a->error_rel, b->error_rel);
 }
 
 /* The median of `quantity` over the group, results where it is NaN left out. `scratch` has room for all. */

@@ -13,12 +13,26 @@ static int same_bits(const check_task *task, int64_t i) {
     return memcmp((const char *)task->input + at, (const char *)task->output + at, size) == 0;
 }
 
-static int is_violation(const check_task *task, int64_t i, double x, double error) {
-    if (task->kind == CHECK_NOTHING)
+static int is_violation(const check_task *task, int64_t i, double x, double y, double error) {
+    if (task->kind == CHECK_NOTHING || (task->sides && isnan(x) && isnan(y)))
         return 0;
     if (task->kind == CHECK_EXACT || !isfinite(x))
         return !same_bits(task, i);
     return !(error <= task->bound); /* written so that a NaN is one */
+}
+
+static int is_on(const check_sides *sides, int64_t channel, double value) {
+    double threshold = sides->threshold[channel];
+    return sides->slope[channel] < 0 ? value < threshold : value > threshold;
+}
+
+/* x is finite. */
+static int is_mask_broken(const check_task *task, int64_t i, double x, double y) {
+    const check_sides *sides = task->sides;
+    if (!sides)
+        return task->keep_mask && x != 0 && !(x > 0 ? y > 0 : y < 0);
+    int64_t channel = (task->first + i) / sides->stride % sides->channels;
+    return is_on(sides, channel, x) != is_on(sides, channel, y);
 }
 
 typedef struct sums {
@@ -29,12 +43,12 @@ typedef struct sums {
 static void check_value(const check_task *task, int64_t i, check_report *report, sums *s) {
     double x = values_get(task->dtype, task->input, i), y = values_get(task->dtype, task->output, i);
     double error = fabs(x - y);
-    report->violations += is_violation(task, i, x, error);
+    report->violations += is_violation(task, i, x, y, error);
     if (!isfinite(x))
         return;
     report->zeros += x == 0;
-    report->zeros_broken += x == 0 && y != 0;
-    report->mask_broken += task->keep_mask && x != 0 && !(x > 0 ? y > 0 : y < 0);
+    report->zeros_broken += x == 0 && y != 0 && !task->sides;
+    report->mask_broken += is_mask_broken(task, i, x, y);
     report->max_error = isnan(error) ? (double)INFINITY : fmax(report->max_error, error);
     s->squares += x * x;
     s->error_squares += error * error;
@@ -82,6 +96,7 @@ static void check_share(void *context, unsigned worker) {
     while (at < end) {
         check_task piece = *job->task;
         int64_t from = at % job->period;
+        piece.first = from;
         piece.count = job->period - from < end - at ? job->period - from : end - at;
         piece.input = (const char *)job->task->input + (size_t)from * size;
         piece.output = (const char *)job->task->output + (size_t)at * size;

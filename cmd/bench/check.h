@@ -18,11 +18,19 @@ typedef enum check_kind {
     CHECK_NOTHING  /* errors are measured, none is a violation */
 } check_kind;
 
+/* Thresholds that no value may cross: of channel (i / stride) mod channels for value number i. */
+typedef struct check_sides {
+    int64_t channels, stride;
+    const float *threshold, *slope; /* slope < 0: on below the threshold, else above it */
+} check_sides;
+
 typedef struct check_task {
     check_kind kind;
     double bound; /* CHECK_BOUNDED: > 0 */
     int keep_mask;
+    const check_sides *sides; /* NULL: none. With them zeros are values as others, and a NaN may become another. */
     comet_dtype dtype;
+    int64_t first; /* the number of input[0] in its tensor, for `sides` */
     int64_t count;
     const void *input, *output;
 } check_task;
@@ -32,8 +40,9 @@ typedef struct check_report {
     double max_error_over_bound; /* NaN unless CHECK_BOUNDED */
     double rms_error; /* over finite values, in units of the rms of the input's finite non-zeros; NaN without any */
     int64_t violations;
-    int64_t zeros, zeros_broken; /* zeros of the input; how many came back as something else */
-    int64_t mask_broken;         /* keep_mask: non-zeros that came back as zero or with the other sign */
+    int64_t zeros, zeros_broken; /* zeros of the input; how many came back as something else (0 with sides) */
+    int64_t mask_broken;         /* keep_mask: non-zeros that came back as zero or with the other sign; */
+                                 /* sides: values that came back on the other side of their threshold */
 } check_report;
 
 void check_round_trip(const check_task *task, check_report *report);

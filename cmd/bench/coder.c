@@ -30,7 +30,7 @@ static int parse_parameter(const char *text, coder_spec *spec) {
     return DONE;
 }
 
-int coder_spec_parse(const char *text, int keep_mask, coder_spec *spec) {
+int coder_spec_parse(const char *text, coder_mode mode, coder_spec *spec) {
     *spec = (coder_spec){.kind = &coder_comet, .params = COMET_CODEC_PARAMS_INIT};
     snprintf(spec->label, sizeof spec->label, "%s", text);
     char name[16];
@@ -38,9 +38,33 @@ int coder_spec_parse(const char *text, int keep_mask, coder_spec *spec) {
     if (strlen(text) >= sizeof spec->label || comet_codec_from_name(name, &spec->params.codec) != COMET_OK)
         return misuse("--codec: '%s' is not one of eb, zvc, mask, pool:K, group:B, dct:T, raw", text);
     spec->promise = promise_of(spec->params.codec);
-    spec->params.keep_mask = keep_mask && spec->params.codec == COMET_CODEC_EB;
+    spec->mode = spec->params.codec == COMET_CODEC_EB ? mode : CODER_NEAREST;
     const char *colon = strchr(text, ':');
     return colon ? parse_parameter(colon + 1, spec) : DONE;
+}
+
+static const char *const mode_names[] = {
+    [CODER_NEAREST] = "nearest", [CODER_KEEP] = "keep", [CODER_GRID] = "grid", [CODER_TRAINING] = "training"};
+
+int coder_mode_parse(const char *text, coder_mode *mode) {
+    for (size_t i = 0; i < sizeof mode_names / sizeof *mode_names; i++)
+        if (strcmp(text, mode_names[i]) == 0) {
+            *mode = (coder_mode)i;
+            return DONE;
+        }
+    return misuse("--mode: '%s' is not one of training, nearest, keep, grid", text);
+}
+
+const char *coder_mode_name(coder_mode mode) {
+    return mode_names[mode];
+}
+
+coder_mode coder_mode_for(const coder_spec *spec, const values_summary *values) {
+    const double least_zeros = 0.05; /* of all values: fewer come by chance, not from a ReLU */
+    int by_relu = values->min >= 0 && (double)values->zeros >= least_zeros * (double)values->count;
+    if (spec->mode != CODER_TRAINING)
+        return spec->mode;
+    return by_relu ? CODER_KEEP : CODER_GRID;
 }
 
 int coder_spec_parse_peer(const char *text, coder_spec *spec) {
@@ -61,6 +85,11 @@ void coder_init(coder *c, const coder_spec *spec, double bound, int relative, co
     }
     c->exec.threads = threads;
     c->exec.isa = isa;
+}
+
+void coder_set_mode(coder *c, coder_mode mode, const comet_codec_grid *grid) {
+    c->params.keep_mask = mode == CODER_KEEP;
+    c->params.grid = mode == CODER_GRID ? grid : NULL;
 }
 
 void coder_free(coder *c) {
@@ -90,7 +119,7 @@ static comet_status comet_compress(coder *c, const comet_tensor *tensor, void *s
 }
 
 static comet_status comet_decompress(coder *c, const void *stream, size_t bytes, const comet_tensor *tensor) {
-    return comet_codec_decompress(stream, bytes, NULL, &c->exec, tensor);
+    return comet_codec_decompress(stream, bytes, c->params.grid, &c->exec, tensor);
 }
 
 const coder_kind coder_comet = {NULL, comet_capacity, comet_compress, comet_decompress, NULL};

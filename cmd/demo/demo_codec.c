@@ -48,10 +48,14 @@ static int read_request(request *r, int argc, char **argv) {
 static int make_plan(const request *r, bench_plan *plan) {
     static const struct {
         const char *codec;
-        int keep_mask;
-    } coders[] = {{"eb", 0}, {"eb", 1}, {"zvc", 0}, {"group:4", 0}, {"pool:2", 0}};
+        coder_mode mode;
+    } coders[] = {{"eb", CODER_NEAREST},
+                  {"eb", CODER_KEEP},
+                  {"zvc", CODER_NEAREST},
+                  {"group:4", CODER_NEAREST},
+                  {"pool:2", CODER_NEAREST}};
     for (size_t i = 0; i < sizeof coders / sizeof *coders; i++)
-        if (coder_spec_parse(coders[i].codec, coders[i].keep_mask, &plan->coders[plan->coder_count++]) != DONE)
+        if (coder_spec_parse(coders[i].codec, coders[i].mode, &plan->coders[plan->coder_count++]) != DONE)
             return MISUSED;
     plan->errors[plan->error_count++] = 0.1;
     plan->errors[plan->error_count++] = 0.3;
@@ -63,7 +67,7 @@ static int make_plan(const request *r, bench_plan *plan) {
 }
 
 static int is_plain_eb(const bench_result *result) {
-    return result->coder->promise == CHECK_BOUNDED && !result->coder->params.keep_mask;
+    return result->coder->promise == CHECK_BOUNDED && result->mode == CODER_NEAREST;
 }
 
 static void print_zeros(int64_t zeros, int64_t broken) {
@@ -96,7 +100,8 @@ static void print_group(const bench_group *g) {
     char label[64] = "", bound[24] = "no bound";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i].label, spec->label) == 0)
-            snprintf(label, sizeof label, "%s%s", names[i].meaning, spec->params.keep_mask ? ", mask kept" : "");
+            snprintf(label, sizeof label, "%s%s", names[i].meaning,
+                     g->example->mode == CODER_KEEP ? ", mask kept" : "");
     if (spec->promise == CHECK_BOUNDED)
         snprintf(bound, sizeof bound, "%.1f x rms", g->example->error_rel);
     else if (spec->promise == CHECK_EXACT)

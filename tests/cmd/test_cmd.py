@@ -262,6 +262,8 @@ class Failures(Case):
             self.refused(2, "compress", "in.npy", "-o", "y.comet", *options, says="--help")
         for options in (["--codec", "eb,gzip"], ["--codec", "eb:3"], ["--codec", "group:5"], ["--codec", "pool:x"],
                         ["--codec", ""], ["--codec", "eb,"], ["--error-rel", "0.1,x"], ["--peers", "lz4"],
+                        ["--mode", ""], ["--mode", "mask"], ["--mode", "keep,"], ["--mode", "grid", "--keep-mask"],
+                        ["--mode", "keep,grid", "--codec", ",".join(["eb"] * 17)],
                         ["--isa", "sse"], ["--runs", "0"], ["--layout", "n"], ["--dtype", "f8"], ["--device", "gpu"],
                         ["--device", "cudax"], ["--device", "cuda:"], ["--device", "cuda:x"], ["--device", "cuda:-1"],
                         ["--device", "cpu", "--sizes", "1"], ["--sizes", "1"], ["--tensors", ","],
@@ -416,7 +418,7 @@ class BenchCase(Case):
     """Helpers for what comet bench prints."""
     fields = {"name": str, "shape": list, "layout": str, "dtype": str, "codec": str, "keep_mask": bool,
               "bytes_raw": int,
-              "bytes_stored": int, "ratio": (int, float), "zeros_broken": int, "compress_gbps": (int, float),
+              "bytes_stored": int, "ratio": (int, float), "compress_gbps": (int, float),
               "decompress_gbps": (int, float), "memcpy_gbps": (int, float)}
 
     def bench(self, *options):
@@ -436,8 +438,11 @@ class BenchCase(Case):
             self.assertIn(field, result)
         self.assertAlmostEqual(result["ratio"], result["bytes_raw"] / result["bytes_stored"], places=3)
         if result["codec"] == "eb":
-            self.assertLessEqual(result["max_error_over_bound"], 1)
-            self.assertEqual((result["violations"], result["zeros_broken"]), (0, 0))
+            if result["error_rel"]:
+                self.assertLessEqual(result["max_error_over_bound"], 1)
+            self.assertIn(result["mode"], ("nearest", "keep", "grid"))
+            self.assertEqual((result["violations"], result["mask_broken"] or 0), (0, 0))
+            self.assertEqual(result["zeros_broken"], None if result["mode"] == "grid" else 0)
         elif result["codec"] in ("raw", "zvc"):
             self.assertEqual((result["violations"], result["zeros_broken"]), (0, 0))
         else:
@@ -467,6 +472,30 @@ class Reports(BenchCase):
         for isa in ("auto", "reference"):
             report = self.bench("--data", "in.npz", "--keep-mask", "--isa", isa, "--error-rel", "0.3")
             self.assertEqual([(r["mask_broken"], r["violations"]) for r in report["tensors"]], [(0, 0)] * 2)
+            self.assertEqual({r["mode"] for r in report["tensors"]}, {"keep"})
+
+    def test_bench_modes(self):
+        self.write_data()
+        options = ("--data", "in.npz", "--dtype", "f32,bf16,f16", "--layout", "nchw,nhwc,flat", "--error-rel", "0,0.3")
+        report = self.bench("--mode", "nearest,keep,grid", *options)
+        self.assertEqual(len(report["tensors"]), 3 * 2 * 3 * 3 * 2)
+        for result in report["tensors"]:
+            self.check_result(result)
+            if result["mode"] == "grid" and result["error_rel"]:
+                self.assertEqual(result["bound"], result["error_rel"])  # the rms of what is stored is 1
+                self.assertGreater(result["max_error_over_bound"], 0.9)
+        report = self.bench("--mode", "training", *options)
+        self.assertEqual({(r["name"], r["mode"]) for r in report["tensors"]},
+                         {("in/relu", "keep"), ("in/conv", "grid")})
+
+    def test_bench_training_mode_goes_by_zeros_and_signs(self):
+        def sparse(zeros, least):
+            return files.npy("<f4", (1, 4, 5, 5), files.pack("f32", [0.0] * zeros + [least] + [1.5] * (99 - zeros)))
+        self.write("in.npz", files.npz({"few.npy": sparse(4, 1.0), "enough.npy": sparse(5, 1.0),
+                                        "negative.npy": sparse(50, -1.0)}, zipfile.ZIP_STORED))
+        report = self.bench("--data", "in.npz", "--mode", "training", "--error-rel", "0.1")
+        self.assertEqual({r["name"]: r["mode"] for r in report["tensors"]},
+                         {"in/few": "grid", "in/enough": "keep", "in/negative": "grid"})
 
     def test_bench_of_some_tensors(self):
         self.write_data()
@@ -533,84 +562,6 @@ class Reports(BenchCase):
         self.write("in.npy", files.npy("<f4", (64, 64), files.pack("f32", files.activations(4096))))
         self.assertIn("ratio", self.comet("compress", "in.npy", "-o", "x.comet"))
         self.assertEqual(self.comet("compress", "--quiet", "in.npy", "-o", "x.comet"), "")
-
-
-class Gpu(BenchCase):
-    """comet bench codec --device cuda: measures where there is a GPU, and says what is missing where there is none."""
-    more = {"device": str, "size_mib": (int, float), "mib": (int, float), "bytes_resident": int,
-            "ratio_resident": (int, float), "stream_as_cpu": bool, "stats_as_cpu": bool, "tiles": int,
-            "tiles_exact": int,
-            "tiles_wide": int, "buffers": int, "l2_turns": (int, float), "copy_ms": (int, float),
-            "compress_ms": (int, float), "decompress_ms": (int, float), "compress_over_copy": (int, float),
-            "decompress_over_copy": (int, float)}
-
-    def setUp(self):
-        super().setUp()
-        self.write_data()
-
-    def bench_gpu(self, *options):
-        """What it printed; skips the test where there is no GPU."""
-        done = self.run_comet("bench", "codec", "--device", "cuda", "--data", "in.npz", "--runs", "2", "--quiet",
-                              *options)
-        text = done.stderr.decode()
-        if done.returncode == 1 and any(piece in text for piece in ("no CUDA GPU", "without CUDA", "driver is older")):
-            self.skipTest(text.strip())
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout.decode()
-
-    def test_a_gpu_that_is_not_there(self):
-        environment = dict(os.environ, CUDA_VISIBLE_DEVICES="")
-        arguments = ("bench", "codec", "--device", "cuda", "--data", "in.npz")
-        for options, says in (((), ("no CUDA GPU number 0", "without CUDA")), (("--json",), ("nvidia-smi", "nvcc"))):
-            done = self.run_comet(*arguments, *options, env=environment)
-            text = done.stderr.decode()
-            self.assertEqual((done.returncode, done.stdout), (1, b""), text)
-            self.assertRegex(text, r"\Acomet: [^\n]+\n\Z")
-            self.assertTrue(any(piece in text for piece in says), text)
-        self.refused(1, "bench", "codec", "--device", "cuda:255", says="CUDA")
-
-    def test_bench(self):
-        text = self.bench_gpu("--json", "--codec", "eb,zvc", "--sizes", "0,0.125", "--dtype", "f32,bf16,f16")
-        report = json.loads(text, parse_constant=self.fail)
-        self.assertEqual(report["device"], "cuda")
-        for field in ("machine", "gpu", "compute_capability", "driver_cuda", "cuda"):
-            self.assertIsInstance(report[field], str, field)
-        self.assertIn("driver", report)
-        self.assertGreater(report["l2_bytes"], 0)
-        self.assertEqual((len(report["tensors"]), report["left_out"]), (2 * 2 * 3 * 2 * (2 + 1), 0))
-        for result in report["tensors"]:
-            self.check_gpu_result(result)
-        for group in report["summary"]:
-            self.check_group(group, report["tensors"])
-
-    def check_gpu_result(self, result):
-        self.check_result(result)
-        for field, kind in self.more.items():
-            self.assertIsInstance(result[field], kind, field)
-        self.assertTrue(result["stream_as_cpu"] and result["stats_as_cpu"], result)
-        self.assertGreaterEqual(result["bytes_resident"], result["bytes_stored"])
-        self.assertGreater(min(result["copy_ms"], result["compress_ms"], result["decompress_ms"]), 0)
-        self.assertAlmostEqual(result["compress_over_copy"], result["compress_ms"] / result["copy_ms"], places=3)
-
-    def check_group(self, group, results):
-        mine = [r for r in results
-                if all(r[k] == group[k] for k in ("codec", "layout", "dtype", "error_rel", "size_mib"))]
-        self.assertEqual((len(mine), group["differ_from_cpu"]), (group["tensors"], 0))
-        for what in ("compress_over_copy", "decompress_over_copy"):
-            self.assertAlmostEqual(group[what + "_worst"], max(r[what] for r in mine), places=6)
-            self.assertLessEqual(group[what], group[what + "_worst"])
-
-    def test_bench_of_other_codecs(self):
-        report = json.loads(self.bench_gpu("--json", "--codec", "mask,pool:2,group:4,raw", "--sizes", "0"))
-        self.assertEqual(len(report["tensors"]) + report["left_out"], 2 * 2 * 4)
-        for result in report["tensors"]:
-            self.check_gpu_result(result)
-
-    def test_bench_tables(self):
-        text = self.bench_gpu("--tensors", "relu", "--sizes", "0", "--error-rel", "0.3")
-        self.assertIn("in/relu", text)
-        self.assertNotIn("in/conv", text)
-        self.assertIn("Summary", text)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ void emulation_set_devices(int n, cudaError_t error);
 void emulation_set_compute_capability(int major, int minor); /* 9, 0 */
 void emulation_set_multiprocessors(int n);                   /* 4 */
 void emulation_set_memory(size_t bytes);                     /* what cudaMalloc has in all; 16 GiB */
+void emulation_set_l2(size_t bytes);                         /* what it says of its L2 cache; 50 MiB */
 
 /* The order in which blocks run, and in which a block's threads get their turn. 0: in order; else a shuffle. */
 void emulation_set_block_order(uint64_t seed);

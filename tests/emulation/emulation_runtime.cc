@@ -128,6 +128,10 @@ void emulation_set_memory(size_t bytes) {
     emulation_the().memory = bytes;
 }
 
+void emulation_set_l2(size_t bytes) {
+    emulation_the().l2 = bytes;
+}
+
 void emulation_reset(void) {
     static_cast<emulation_settings &>(emulation_the()) = emulation_settings();
     emulation_set_block_order(0);
@@ -223,7 +227,7 @@ static int attribute_of(const emulation_state &s, enum cudaDeviceAttr attribute)
     case cudaDevAttrMaxThreadsPerMultiProcessor:
         return 2048;
     case cudaDevAttrL2CacheSize:
-        return 50 << 20;
+        return (int)s.l2;
     case cudaDevAttrClockRate:
     case cudaDevAttrMemoryClockRate:
         return 1000000;

@@ -20,7 +20,7 @@ struct emulation_settings {
     int devices = 1;
     cudaError_t device_error = cudaSuccess;
     int major = 9, minor = 0, multiprocessors = 4;
-    size_t memory = (size_t)16 << 30;
+    size_t memory = (size_t)16 << 30, l2 = (size_t)50 << 20;
 };
 
 struct emulation_state : emulation_settings {

@@ -74,7 +74,7 @@ tests/train            tests/unit/train
 tests/fuzz/common      tests/support
 tests/fuzz             tests/fuzz/common tests/unit/data tests/support/codec
 tests/stress           tests/support/codec
-tests/cmd
+tests/cmd              tests/emulation
 '
 
 files=$(find include src cmd examples tests -path tests/project -prune -o -type f \( -name '*.c' -o -name '*.h' -o \

@@ -72,7 +72,8 @@ int gpu_open(gpu *g, comet_device device) {
 }
 
 void gpu_close(gpu *g) {
-    gpu_memory *const all[] = {&g->sample, &g->input, &g->output, &g->streams, &g->results, &g->workspace, &g->status};
+    gpu_memory *const all[] = {&g->sample,  &g->input,     &g->output, &g->streams,
+                               &g->results, &g->workspace, &g->status, &g->tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         (void)cudaFree(all[i]->data); /* what fails here has failed before, and was told */
     (void)cudaFreeHost(g->host.data);

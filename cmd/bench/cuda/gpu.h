@@ -14,7 +14,7 @@
 
 enum { LEFT_OUT = -1 }; /* the codec does not take such a tensor */
 
-enum { GPU_MAX_RUNS = 101, GPU_OPERATIONS = 3, GPU_EVENTS = GPU_MAX_RUNS * GPU_OPERATIONS + 1 };
+enum { GPU_MAX_RUNS = 101, GPU_OPERATIONS = 4, GPU_EVENTS = GPU_MAX_RUNS * GPU_OPERATIONS + 1 };
 
 /* Memory that grows when more is asked for; what was in it is lost then. */
 typedef struct gpu_memory {
@@ -27,8 +27,8 @@ typedef struct gpu {
     cuda_facts facts;
     cudaStream_t queue;
     cudaEvent_t events[GPU_EVENTS];
-    gpu_memory sample, input, output, streams, results, workspace, status; /* device memory */
-    gpu_memory host;                                                       /* page-locked */
+    gpu_memory sample, input, output, streams, results, workspace, status, tables; /* device memory */
+    gpu_memory host;                                                               /* page-locked */
     char problem[320];
 } gpu;
 
@@ -60,14 +60,14 @@ int gpu_comet(gpu *g, comet_status status, const char *call);
 typedef int (*gpu_operation)(void *context, int index);
 
 typedef struct gpu_timing {
-    gpu_operation operations[GPU_OPERATIONS];
+    gpu_operation operations[GPU_OPERATIONS]; /* up to the first that is NULL */
     void *context;
     int buffers;
     int as_graph; /* time a graph of all buffers, not each call */
     int runs;
 } gpu_timing;
 
-/* Milliseconds a call of each operation: medians. The operations take turns. */
+/* Milliseconds a call of each operation: medians; NaN where there is none. The operations take turns. */
 int gpu_time(gpu *g, const gpu_timing *timing, double ms[GPU_OPERATIONS]);
 
 #endif

@@ -7,10 +7,19 @@
  * its time divided. The operations of a round work on different buffers, or each on all: what one leaves in the L2
  * cache is of no use to the next.
  */
+#include <math.h>
+
 #include "cmd/bench/cuda/gpu.h"
 #include "cmd/common/measure.h"
 
 enum { WARM_UP_ROUNDS = 3 };
+
+static int operations_of(const gpu_timing *timing) {
+    int count = 0;
+    while (count < GPU_OPERATIONS && timing->operations[count])
+        count++;
+    return count;
+}
 
 static int start_all(const gpu_timing *timing, gpu_operation operation) {
     for (int i = 0; i < timing->buffers; i++)
@@ -36,7 +45,7 @@ static int make_graph(gpu *g, const gpu_timing *timing, gpu_operation operation,
 }
 
 static int make_graphs(gpu *g, const gpu_timing *timing, cudaGraphExec_t graphs[GPU_OPERATIONS]) {
-    for (int i = 0; i < GPU_OPERATIONS && timing->as_graph; i++)
+    for (int i = 0; i < operations_of(timing) && timing->as_graph; i++)
         TRY(make_graph(g, timing, timing->operations[i], &graphs[i]));
     return DONE;
 }
@@ -48,9 +57,9 @@ static int start(gpu *g, const gpu_timing *timing, const cudaGraphExec_t *graphs
 }
 
 static int run_rounds(gpu *g, const gpu_timing *timing, const cudaGraphExec_t *graphs) {
-    int next = 0;
+    int next = 0, operations = operations_of(timing);
     for (int round = 0; round < WARM_UP_ROUNDS + timing->runs; round++)
-        for (int i = 0; i < GPU_OPERATIONS; i++) {
+        for (int i = 0; i < operations; i++) {
             if (round == WARM_UP_ROUNDS && i == 0)
                 TRY_CUDA(g, cudaEventRecord(g->events[next++], g->queue));
             TRY(start(g, timing, graphs, i, round));
@@ -64,7 +73,7 @@ static int run_rounds(gpu *g, const gpu_timing *timing, const cudaGraphExec_t *g
 static int read_median(gpu *g, const gpu_timing *timing, int operation, double *ms) {
     double values[GPU_MAX_RUNS];
     for (int run = 0; run < timing->runs; run++) {
-        int first = run * GPU_OPERATIONS + operation;
+        int first = run * operations_of(timing) + operation;
         float elapsed;
         TRY_CUDA(g, cudaEventElapsedTime(&elapsed, g->events[first], g->events[first + 1]));
         values[run] = (double)elapsed / (timing->as_graph ? timing->buffers : 1);
@@ -76,6 +85,8 @@ static int read_median(gpu *g, const gpu_timing *timing, int operation, double *
 static int run_and_read(gpu *g, const gpu_timing *timing, const cudaGraphExec_t *graphs, double ms[GPU_OPERATIONS]) {
     TRY(run_rounds(g, timing, graphs));
     for (int i = 0; i < GPU_OPERATIONS; i++)
+        ms[i] = NAN;
+    for (int i = 0; i < operations_of(timing); i++)
         TRY(read_median(g, timing, i, &ms[i]));
     return DONE;
 }

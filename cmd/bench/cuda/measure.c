@@ -106,19 +106,11 @@ static int start_compress(void *context, int index) {
     return DONE;
 }
 
-static int start_decompress(void *context, int index) {
-    const cuda_codec_bed *c = context;
-    gpu *g = c->bed->gpu;
-    comet_tensor output = cuda_output(c->bed, index);
-    comet_cuda_slot slot = cuda_slot(c, index);
-    int32_t *status = (int32_t *)(void *)g->status.data;
-    TRY_COMET(g, comet_cuda_decompress(&slot, &c->params, NULL, &c->exec, &output, status));
-    return DONE;
-}
-
 /* With the absolute bound: what a relative one costs more is a pass that finds the rms. */
 static void set_params(cuda_codec_bed *c, const bench_result *r) {
     c->params = r->coder->params;
+    c->params.keep_mask = r->mode == CODER_KEEP;
+    c->params.grid = r->mode == CODER_GRID ? &c->bed->device_grid : NULL;
     c->params.stats_kind = c->bed->plan->stats ? COMET_STATS_EXACT : COMET_STATS_NONE;
     if (r->coder->promise == CHECK_BOUNDED) {
         c->params.bound = r->bound;
@@ -147,7 +139,8 @@ static int set_up(cuda_codec_bed *c) {
 
 static int time_codec(cuda_codec_bed *c, cuda_result *result) {
     const cuda_bed *bed = c->bed;
-    gpu_timing timing = {.operations = {start_copy, start_compress, start_decompress},
+    gpu_operation with_bn = c->params.grid ? cuda_start_decompress_bn : NULL;
+    gpu_timing timing = {.operations = {start_copy, start_compress, cuda_start_decompress, with_bn},
                          .context = c,
                          .buffers = bed->buffers,
                          .as_graph = bed->bytes < graph_below,
@@ -155,11 +148,18 @@ static int time_codec(cuda_codec_bed *c, cuda_result *result) {
     double ms[GPU_OPERATIONS], gigabytes = 1e-9 * (double)bed->bytes;
     for (int i = 0; i < bed->buffers; i++) /* every stream is there when the first round decompresses one */
         TRY(start_compress(c, i));
-    TRY(start_decompress(c, 0)); /* a kernel is loaded when it first runs: not while a graph is made */
+    TRY(cuda_start_decompress(c, 0)); /* a kernel is loaded when it first runs: not while a graph is made */
+    if (with_bn)
+        TRY(with_bn(c, 0));
     TRY(gpu_time(bed->gpu, &timing, ms));
-    result->ms = (cuda_times){ms[0], ms[1], ms[2]};
+    result->ms = (cuda_times){ms[0], ms[1], ms[2], ms[3]};
     result->base.one = (bench_speed){1e3 * gigabytes / ms[0], 1e3 * gigabytes / ms[1], 1e3 * gigabytes / ms[2]};
     return DONE;
+}
+
+/* What a relative bound is in units of. */
+static double unit_of(const cuda_bed *bed, coder_mode mode) {
+    return mode == CODER_GRID ? 1 : bed->values.rms;
 }
 
 int cuda_measure(cuda_bed *bed, cuda_result *result) {
@@ -168,7 +168,7 @@ int cuda_measure(cuda_bed *bed, cuda_result *result) {
     base->tensor = bed->tensor;
     base->tensor.data = NULL;
     base->bytes_raw = base->bytes_timed = bed->bytes;
-    base->bound = base->coder->promise == CHECK_BOUNDED ? base->error_rel * bed->rms : (double)NAN;
+    base->bound = base->coder->promise == CHECK_BOUNDED ? base->error_rel * unit_of(bed, base->mode) : (double)NAN;
     base->all = (bench_speed){NAN, NAN, NAN};
     result->size = bed->size;
     result->buffers = bed->buffers;

@@ -2,7 +2,6 @@
 /* Batch normalisation on a GPU: forward and backward with x kept, and with the stream of u kept in its place. */
 #include "cmd/bench/bench_norm.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -10,7 +9,6 @@
 #include "cmd/common/message.h"
 #include "cmd/common/parse.h"
 #include "cmd/common/progress.h"
-#include "cmd/files/values.h"
 #include "comet/cuda_norm.h"
 
 enum { TABLES = 8 }; /* mean, inverse_std, gamma, beta, shift, threshold, dgamma, dbeta */
@@ -31,42 +29,8 @@ typedef struct norm_bed {
 
 /* ---- a layer ---- */
 
-static int64_t channel_stride(const comet_tensor *t) {
-    int64_t stride = 1;
-    for (int d = 2; d < t->ndim && t->layout == COMET_NCHW; d++)
-        stride *= t->shape[d];
-    return stride;
-}
-
-static void measure_channels(const comet_tensor *t, int64_t channels, float *mean, float *inverse_std) {
-    int64_t count = comet_tensor_count(t), stride = channel_stride(t);
-    double n = (double)count / (double)channels;
-    double *sums = calloc((size_t)channels * 2, sizeof *sums);
-    for (int64_t i = 0; sums && i < count; i++) {
-        double v = (double)values_get(t->dtype, t->data, i);
-        int64_t c = i / stride % channels;
-        sums[2 * c] += v;
-        sums[2 * c + 1] += v * v;
-    }
-    for (int64_t c = 0; c < channels; c++) {
-        double m = sums ? sums[2 * c] / n : 0, variance = sums ? sums[2 * c + 1] / n - m * m : 1;
-        mean[c] = (float)m;
-        inverse_std[c] = (float)(1 / sqrt(fmax(variance, 0) + 1e-5));
-    }
-    free(sums);
-}
-
 static float *table(const norm_bed *b, void *first, int index) {
     return (float *)(void *)((uint8_t *)first + (size_t)index * b->table_bytes);
-}
-
-/* Slopes around 1 and a few that are negative, shifts around 0, as a trained network has them. */
-static void make_slopes(float *gamma, float *beta, int64_t channels) {
-    for (int64_t c = 0; c < channels; c++) {
-        double a = sin(12.9898 * (double)c + 1), b = sin(78.233 * (double)c + 2);
-        gamma[c] = (float)((c % 16 == 15 ? -1 : 1) * (1 + 0.5 * a));
-        beta[c] = (float)(0.3 * b);
-    }
 }
 
 static int set_layer(norm_bed *b, const comet_tensor *source) {
@@ -77,8 +41,9 @@ static int set_layer(norm_bed *b, const comet_tensor *source) {
     b->host_tables = calloc(TABLES, b->table_bytes);
     if (!b->host_tables)
         return fail_memory();
-    measure_channels(source, b->channels, table(b, b->host_tables, 0), table(b, b->host_tables, 1));
-    make_slopes(table(b, b->host_tables, 2), table(b, b->host_tables, 3), b->channels);
+    if (bench_channels_measure(source, b->channels, table(b, b->host_tables, 0), table(b, b->host_tables, 1)) != DONE)
+        return fail_memory();
+    bench_slopes_make(table(b, b->host_tables, 2), table(b, b->host_tables, 3), b->channels);
     TRY(gpu_reserve(g, &b->tables, TABLES * b->table_bytes));
     TRY_CUDA(
         g, cudaMemcpyAsync(b->tables.data, b->host_tables, TABLES * b->table_bytes, cudaMemcpyHostToDevice, g->queue));

@@ -65,6 +65,7 @@ static int run_case(cuda_run *r, const char *name, const coder_spec *spec, doubl
         return fail_memory();
     result->base.name = name;
     result->base.coder = spec;
+    result->base.mode = coder_mode_for(spec, &r->bed.values);
     result->base.error_rel = error;
     int answer = cuda_measure(&r->bed, result);
     progress_step(&r->progress, name);
@@ -101,17 +102,22 @@ static void leave_out(cuda_run *r, const char *name) {
     r->results->left_out += cases_of_variant(r->plan);
 }
 
+static int needs_grid(const cuda_run *r) {
+    for (int i = 0; i < r->plan->coder_count; i++)
+        if (coder_mode_for(&r->plan->coders[i], &r->bed.values) == CODER_GRID)
+            return 1;
+    return 0;
+}
+
 static int run_source(cuda_run *r, const char *name, const comet_tensor *source) {
-    values_summary summary;
     if (comet_tensor_count(source) == 0) {
         leave_out(r, name);
         return DONE;
     }
-    values_summarise(source->dtype, source->data, comet_tensor_count(source), &summary);
+    values_summarise(source->dtype, source->data, comet_tensor_count(source), &r->bed.values);
     r->bed.source = source;
-    r->bed.rms = summary.rms;
     r->bed.tensor = *source;
-    if (cuda_bed_upload(&r->bed) != DONE)
+    if (cuda_bed_upload(&r->bed) != DONE || (needs_grid(r) && cuda_grid_set(&r->bed) != DONE))
         return tell(r, name);
     for (int i = 0; i < r->plan->size_count; i++)
         TRY(run_size(r, name, r->plan->sizes[i]));
@@ -161,6 +167,7 @@ int bench_cuda_run(const bench_plan *plan, void (*show)(const cuda_result *resul
     buffer_give(&r->bed.cpu_input);
     buffer_give(&r->bed.cpu_stream);
     buffer_give(&r->bed.serialised);
+    bench_grid_free(&r->bed.grid);
     free(r);
     return answer;
 }

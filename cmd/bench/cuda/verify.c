@@ -74,14 +74,16 @@ static int same_stats(const comet_codec_stats *a, const comet_codec_stats *b) {
 static int compare_with_cpu(cuda_codec_bed *c, const comet_cuda_result *made, cuda_result *result) {
     cuda_bed *bed = c->bed;
     comet_tensor tensor;
+    comet_codec_params params = c->params;
     comet_codec_result cpu = COMET_CODEC_RESULT_INIT;
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     size_t capacity;
     exec.threads = bed->plan->threads;
+    params.grid = params.grid ? &bed->grid.host : NULL;
     TRY(repeat_input(bed, &tensor));
-    TRY_COMET(bed->gpu, comet_codec_max_bytes(&tensor, &c->params, &capacity));
+    TRY_COMET(bed->gpu, comet_codec_max_bytes(&tensor, &params, &capacity));
     TRY(reserve(bed->gpu, &bed->cpu_stream, capacity));
-    TRY_COMET(bed->gpu, comet_codec_compress(&tensor, &c->params, &exec, bed->cpu_stream.data, capacity, &cpu));
+    TRY_COMET(bed->gpu, comet_codec_compress(&tensor, &params, &exec, bed->cpu_stream.data, capacity, &cpu));
     result->stream_as_cpu =
         cpu.bytes == result->base.bytes_stored && memcmp(bed->cpu_stream.data, bed->serialised.data, cpu.bytes) == 0;
     if (c->params.stats_kind == COMET_STATS_EXACT)
@@ -89,25 +91,41 @@ static int compare_with_cpu(cuda_codec_bed *c, const comet_cuda_result *made, cu
     return DONE;
 }
 
+/* `sides` is filled where there are some, and lives as long as the task. */
+static check_task task_of(const cuda_codec_bed *c, const comet_tensor *output, const cuda_result *result,
+                          check_sides *sides) {
+    const cuda_bed *bed = c->bed;
+    check_task task = {.kind = result->base.coder->promise,
+                       .bound = result->base.bound,
+                       .keep_mask = c->params.keep_mask,
+                       .dtype = output->dtype,
+                       .count = comet_tensor_count(output),
+                       .input = bed->source->data};
+    if (task.kind == CHECK_BOUNDED && !(task.bound > 0))
+        task.kind = CHECK_EXACT;
+    if (c->params.grid) {
+        *sides = bench_grid_sides(&bed->grid);
+        task.sides = sides;
+        task.input = bed->grid.values.data;
+    }
+    return task;
+}
+
 /* Decodes once more, into memory where no value is a good one: a copy of the input was there before. */
 static int check_values(cuda_codec_bed *c, int index, cuda_result *result) {
     cuda_bed *bed = c->bed;
     gpu *g = bed->gpu;
-    comet_tensor output = cuda_output(bed, index);
+    comet_tensor output;
+    check_sides sides;
     comet_cuda_slot slot = cuda_slot(c, index);
     int32_t *status = (int32_t *)(void *)g->status.data;
-    check_task task = {.kind = result->base.coder->promise,
-                       .bound = result->base.bound,
-                       .keep_mask = c->params.keep_mask,
-                       .dtype = output.dtype,
-                       .count = comet_tensor_count(&output),
-                       .input = bed->source->data};
-    if (task.kind == CHECK_BOUNDED && !(task.bound > 0))
-        task.kind = CHECK_EXACT;
-    TRY_CUDA(g, cudaMemsetAsync(output.data, 0xff, bed->bytes, g->queue));
+    TRY(cuda_output_to_check(c, index, &output));
+    check_task task = task_of(c, &output, result, &sides);
+    size_t bytes = (size_t)task.count * comet_dtype_size(output.dtype);
+    TRY_CUDA(g, cudaMemsetAsync(output.data, 0xff, bytes, g->queue));
     TRY_COMET(g, comet_cuda_decompress(&slot, &c->params, NULL, &c->exec, &output, status));
     TRY(check_status(c));
-    TRY(gpu_read(g, output.data, bed->bytes, &task.output));
+    TRY(gpu_read(g, output.data, bytes, &task.output));
     check_repeated(&task, comet_tensor_count(bed->source), bed->plan->threads, &result->base.check);
     return DONE;
 }
