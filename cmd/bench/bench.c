@@ -149,14 +149,14 @@ static int new_coder(bench_plan *plan, coder_spec **spec) {
 static int read_codecs(const request *r, bench_plan *plan) {
     text_list list;
     coder_mode modes[LIST_MAX];
-    int mode_count;
+    int mode_count = 0;
     if (read_modes(r, plan->device.kind == COMET_CUDA, modes, &mode_count) != DONE)
         return MISUSED;
     if (parse_list("--codec", r->codecs ? r->codecs : "eb", &list) != DONE)
         return MISUSED;
     for (int i = 0; i < list.count; i++)
         for (int m = 0; m < mode_count; m++) {
-            coder_spec *spec;
+            coder_spec *spec = NULL;
             if (new_coder(plan, &spec) != DONE || coder_spec_parse(list.items[i], modes[m], spec) != DONE)
                 return MISUSED;
             if (spec->params.codec != COMET_CODEC_EB)
@@ -174,7 +174,7 @@ static int read_coders(const request *r, bench_plan *plan) {
     if (parse_list("--peers", r->peers, &list) != DONE)
         return MISUSED;
     for (int i = 0; i < list.count; i++) {
-        coder_spec *spec;
+        coder_spec *spec = NULL;
         if (new_coder(plan, &spec) != DONE)
             return MISUSED;
         if (coder_spec_parse_peer(list.items[i], spec) != DONE)
