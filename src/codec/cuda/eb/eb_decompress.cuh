@@ -1,115 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decompressing eb and zvc: eight warps a block, each of which goes over tiles. Decoded values go through an epilogue to
-// the tensor. Each mode of the quantiser has a kernel of its own; what it does not do itself, restore_rest does.
+// Decompressing eb and zvc: a warp a tile at a time, eight warps a block. Decoded values go through an epilogue to the
+// tensor. Each mode of the quantiser has a kernel of its own; what it does not do itself, restore_rest does.
+//
+// fp32 waits for memory: many blocks, a tile for each warp, all of it asked for at once. 16-bit values wait for
+// instructions: as many blocks as run at once, whose warps go over tiles and do once what is the same for all.
 #ifndef COMET_CODEC_CUDA_EB_DECOMPRESS_CUH
 #define COMET_CODEC_CUDA_EB_DECOMPRESS_CUH
 
-#include "codec/cuda/eb/eb_restore_rare.cuh"
+#include "codec/cuda/eb/eb_walk.cuh"
 
-struct DecompressShared {
-    alignas(16) u8 stage[GROUP_TILES][STAGE_BYTES];
-    alignas(16) u32 columns[GROUP_TILES][64];
-    u32 status;
-    quantiser q; // open_stream
-};
-
-// What every block finds out first. False: nothing can be decoded, and the status word says why.
-__device__ __forceinline__ bool open_stream(const DecompressArgs &args, DecompressShared &shared, StreamView &view) {
-    const u32 lane = threadIdx.x & 31;
-    float bound;
-    u32 dtype;
-    view = view_stream(args, stream_start(args), lane, bound, dtype);
-    if (threadIdx.x == 0) {
-        shared.status = view.status;
-        if (view.status == COMET_OK)
-            quantiser_of(bound, (comet_dtype)dtype, args.flags, &shared.q);
-        else
-            *args.status = (int32_t)view.status;
-    }
-    __syncthreads();
-    return shared.status == COMET_OK;
+constexpr __host__ __device__ bool decompress_walks(int dtype) {
+    return dtype != COMET_F32;
 }
 
-// ---- the way over tiles ----
-
-// The tiles of a warp, from the first or from the last one on.
-template <bool FROM_LAST> struct WalkTiles {
-    u32 first, stride, rounds;
-
-    __device__ __forceinline__ explicit WalkTiles(u32 tiles) {
-        first = blockIdx.x * GROUP_TILES + (threadIdx.x >> 5);
-        stride = gridDim.x * GROUP_TILES;
-        rounds = first < tiles ? (tiles - first - 1) / stride + 1 : 0;
-    }
-    __device__ __forceinline__ u32 tile(u32 round) const {
-        return first + (FROM_LAST ? rounds - 1 - round : round) * stride;
-    }
-};
-
-__device__ __forceinline__ TileSource source_of(const StreamView &view, DecompressShared &shared,
-                                                const TileBytes &bytes) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
-    source.is_stageable = is_stageable(bytes, view.payload + view.payload_bytes);
-    if (source.is_stageable)
-        source.unit = first_unit(bytes, lane);
-    return source;
-}
-
-// Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS
-// at most). The next tile's row of the table is asked for before a tile is decoded; asking for its bytes, too, takes
-// more registers than it is worth.
-template <bool FROM_LAST, class Decode>
-__device__ __forceinline__ u64 for_tiles(DecompressShared &shared, const StreamView &view,
-                                         const WalkTiles<FROM_LAST> &tiles, Decode decode) {
-    const u32 lane = threadIdx.x & 31;
-    u64 left = 0;
-    if (tiles.rounds == 0)
-        return left;
-    TableRow row = read_row(view.table, tiles.tile(0), lane);
-    for (u32 round = 0; round < tiles.rounds; round++) {
-        const u32 tile = tiles.tile(round);
-        const TileSource source = source_of(view, shared, find_tile(view.payload, view.payload_bytes, row, tile, lane));
-        if (round + 1 < tiles.rounds)
-            row = read_row(view.table, tiles.tile(round + 1), lane);
-        if (!decode(tile, source))
-            left |= (u64)1 << round;
-        __syncwarp(); // the stage is used again
-    }
-    return left;
-}
-
-// A tile of a warp once more, which `left` of for_tiles has a bit for.
-__device__ __forceinline__ TileSource find_again(const StreamView &view, DecompressShared &shared, u32 tile) {
-    const u32 lane = threadIdx.x & 31;
-    const TableRow row = read_row(view.table, tile, lane);
-    return source_of(view, shared, find_tile(view.payload, view.payload_bytes, row, tile, lane));
+constexpr __host__ __device__ int decompress_blocks(int dtype, int mode) { // on a multiprocessor
+    return mode == MODE_ANY ? 3 : decompress_walks(dtype) ? 4 : 5;
 }
 
 // ---- a tile ----
 
 // A stageable tile. False: its codes are not narrow, it is not valid, or it has padding that is not stored here.
-template <int REACH, int DTYPE, int MODE>
-__device__ __forceinline__ bool restore_common(const DecompressArgs &args, DecompressShared &shared,
-                                               const TileSource &source, u32 tile, u32 lane, float *table) {
+// step(class) gives the step of a class. The table is there where channels come last and a warp walks.
+template <int REACH, int DTYPE, int MODE, class Step>
+__device__ __forceinline__ bool restore_common(const DecompressArgs &args, const quantiser_class &first,
+                                               const TileSource &source, u32 tile, u32 lane, float *table, Step step) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
-    const Geometry &g = args.geometry;
-    const TileStart s = tile_start<REACH>(g, tile);
-    const quantiser &q = shared.q;
+    const TileStart s = tile_start<REACH>(args.geometry, tile);
     TileMaps maps;
     u32 u[8], class_index = 0;
-    if (!source.is_stageable || (tile >= g.inner && !stores_padding<REACH, MODE>(args)))
-        return false;
-    if constexpr (MODE == MODE_GRID && !reach_is_last(REACH))
-        if (!make_table<REACH>(g, args.channel_map, s, lane, table, maps,
-                               [&](u32 channel) { return restore_numbers(args, q.classes[0], channel); }))
+    float its_step = first.step;
+    if constexpr (MODE == MODE_GRID && !(reach_is_last(REACH) && decompress_walks(DTYPE)))
+        if (!make_table<REACH>(args.geometry, args.channel_map, s, lane, table, maps,
+                               [&](u32 channel) { return restore_numbers(args, first, channel); }))
             return false;
     if (size) {
         u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
         TileHead head =
             tile_head(__reduce_max_sync(ALL_LANES, source.stage[at])); // so that branches on it are the warp's
         class_index = head.class_index;
-        if (head.wide || q.classes[class_index].step == 0.0f ||
+        if (class_index)
+            its_step = step(class_index);
+        if (head.wide || its_step == 0.0f ||
             !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
             return false;
         __syncwarp(); // the stage has been read
@@ -118,8 +49,7 @@ __device__ __forceinline__ bool restore_common(const DecompressArgs &args, Decom
         for (int m = 0; m < 8; m++)
             u[m] = SIGN_BITS;
     }
-    return store_codes<REACH, DTYPE, MODE>(args, q.classes[class_index].step, class_index, maps, table, tile, s, lane,
-                                           u, source.stage);
+    return store_codes<REACH, DTYPE, MODE>(args, its_step, class_index, maps, table, tile, s, lane, u, source.stage);
 }
 
 // The tiles that restore_common left. A function of its own, so that it costs the others no registers.
@@ -130,6 +60,8 @@ __device__ __noinline__ void restore_rest(const DecompressArgs &args, Decompress
     float bound;
     u32 dtype;
     const StreamView view = view_stream(args, stream_start(args), lane, bound, dtype);
+    quantiser q;
+    quantiser_of(bound, (comet_dtype)dtype, args.flags, &q);
     for (u32 round = 0; left; round++, left >>= 1) {
         if (!(left & 1))
             continue;
@@ -138,23 +70,86 @@ __device__ __noinline__ void restore_rest(const DecompressArgs &args, Decompress
         const TileStart s = tile_start<REACH>(args.geometry, tile);
         const RareStore<REACH, DTYPE> store = {args, dtype,
                                                TileChannels<REACH>(args.channel_map, args.geometry, s, lane)};
-        if (!(source.from && visit_tile<REACH>(args.geometry, shared.q, source, tile, lane, store)) && lane == 0)
+        if (!(source.from && visit_tile<REACH>(args.geometry, q, source, tile, lane, store)) && lane == 0)
             *args.status = COMET_ERROR_CORRUPT;
         __syncwarp(); // the stage is used again
     }
 }
 
-// ---- the kernel ----
+// ---- a tile a warp ----
 
-constexpr int decompress_blocks(int mode) { // on a multiprocessor
-    return mode == MODE_ANY ? 3 : 4;
+// What one warp finds out for its block; it is there after the next barrier.
+__device__ __forceinline__ void check_stream(const DecompressArgs &args, DecompressShared &shared, u64 start,
+                                             u32 lane) {
+    float bound;
+    u32 dtype;
+    const StreamView view = view_stream(args, start, lane, bound, dtype);
+    if (lane != 0)
+        return;
+    shared.status = view.status;
+    shared.payload_bytes = view.payload_bytes;
+    shared.bound = bound;
+    shared.dtype = dtype;
+    shared.first = quantiser_step_of(bound, (comet_dtype)dtype, args.flags, 0);
+    if (view.status != COMET_OK)
+        *args.status = (int32_t)view.status;
+}
+
+// False: restore_rest is to do it.
+template <int REACH, int DTYPE, int MODE>
+__device__ __forceinline__ bool restore_one(const DecompressArgs &args, DecompressShared &shared, float *table,
+                                            u32 tile, u32 lane, u32 warp) {
+    const u64 start = stream_start(args);
+    const u8 *stream = args.base + start, *payload = stream + args.table_end;
+    TileSource source = {NULL, 0, false, {}, shared.stage[warp], shared.columns[warp]};
+    u64 behind = 0;
+    const u32 tiles = stores_padding<REACH, MODE>(args) ? args.geometry.tiles : args.geometry.inner;
+    if (has_table(args, start) && tile < tiles) { // while the header is checked, what the slot's end allows
+        const u64 room = args.last_start - start;
+        const TableRow row = read_row(stream + STREAM_HEADER_BYTES, tile, lane);
+        const TileBytes bytes = find_tile(payload, room, row, tile, lane);
+        source.from = bytes.from, source.entry = bytes.entry;
+        source.is_stageable = is_stageable(bytes, payload + room);
+        if (source.is_stageable)
+            source.unit = first_unit(bytes, lane);
+        behind = (u64)(bytes.from - payload) + (bytes.entry & ENTRY_SIZE_MASK);
+    }
+    if (warp == 0)
+        check_stream(args, shared, start, lane);
+    __syncthreads();
+    if (shared.status != COMET_OK || !source.is_stageable || behind > shared.payload_bytes)
+        return false;
+    if constexpr (MODE == MODE_ANY)
+        return false;
+    else
+        return restore_common<REACH, DTYPE, MODE>(args, shared.first, source, tile, lane, table, [&](u32 index) {
+            return quantiser_step(shared.bound, (comet_dtype)shared.dtype, shared.first.mode, (int)index);
+        });
 }
 
 template <int REACH, int DTYPE, int MODE>
-__device__ __forceinline__ void decompress_tiles(const DecompressArgs &args, DecompressShared &shared, float *table) {
+__device__ __forceinline__ void decompress_group(const DecompressArgs &args, DecompressShared &shared, float *table) {
+    // the end of the tensor, which takes longer where it has padding, comes first
+    const u32 thread = thread_number(), lane = thread & 31, warp = thread >> 5;
+    const u32 tile = (gridDim.x - 1 - blockIdx.x) * GROUP_TILES + warp;
+    if (restore_one<REACH, DTYPE, MODE>(args, shared, table, tile, lane, warp) || tile >= args.geometry.tiles ||
+        shared.status != COMET_OK)
+        return;
+    __syncwarp(); // the stage has been read
+    WalkTiles<true> alone(0);
+    alone.first = tile, alone.rounds = 1;
+    restore_rest<REACH, DTYPE>(args, shared, alone, 1);
+}
+
+// ---- many tiles a warp ----
+
+template <int REACH, int DTYPE, int MODE>
+__device__ __forceinline__ void decompress_walk(const DecompressArgs &args, DecompressShared &shared, float *table) {
     const u32 lane = threadIdx.x & 31;
     const Geometry &g = args.geometry;
-    const WalkTiles<true> tiles(g.tiles); // the end of the tensor, which takes longer where it has padding, comes first
+    const WalkTiles<true> tiles(g.tiles); // the end first, as above
+    const u32 stored = stores_padding<REACH, MODE>(args) ? g.tiles : g.inner;
+    const quantiser &q = shared.q;
     StreamView view;
     TileMaps none;
     if (!open_stream(args, shared, view) || tiles.rounds == 0)
@@ -162,22 +157,29 @@ __device__ __forceinline__ void decompress_tiles(const DecompressArgs &args, Dec
     u64 left = ~(u64)0 >> (64 - tiles.rounds);
     if (MODE == MODE_GRID && reach_is_last(REACH)) // a warp finds the same channels in all of its tiles
         make_table<REACH>(g, args.channel_map, tile_start<REACH>(g, tiles.first), lane, table, none,
-                          [&](u32 channel) { return restore_numbers(args, shared.q.classes[0], channel); });
+                          [&](u32 channel) { return restore_numbers(args, q.classes[0], channel); });
     if constexpr (MODE != MODE_ANY)
-        left = for_tiles(shared, view, tiles, [&](u32 tile, const TileSource &source) {
-            return restore_common<REACH, DTYPE, MODE>(args, shared, source, tile, lane, table);
+        left = for_tiles<MODE != MODE_GRID>(shared, view, tiles, [&](u32 tile, const TileSource &source) {
+            return source.is_stageable && tile < stored &&
+                   restore_common<REACH, DTYPE, MODE>(args, q.classes[0], source, tile, lane, table,
+                                                      [&](u32 index) { return q.classes[index].step; });
         });
     if (left)
         restore_rest<REACH, DTYPE>(args, shared, tiles, left);
 }
 
+// ---- the kernel ----
+
 template <int REACH, int DTYPE, int MODE>
-__global__ void __launch_bounds__(BLOCK_THREADS, decompress_blocks(MODE))
+__global__ void __launch_bounds__(BLOCK_THREADS, decompress_blocks(DTYPE, MODE))
     eb_decompress_kernel(const __grid_constant__ DecompressArgs args) {
     __shared__ DecompressShared shared;
     __shared__ float4 tables[MODE == MODE_GRID ? GROUP_TILES * TABLE_WORDS / 4 : 1]; // numbers of channels
-    const u32 warp = MODE == MODE_GRID ? threadIdx.x >> 5 : 0;
-    decompress_tiles<REACH, DTYPE, MODE>(args, shared, (float *)tables + warp * TABLE_WORDS);
+    float *table = (float *)tables + (MODE == MODE_GRID ? threadIdx.x >> 5 : 0) * TABLE_WORDS;
+    if constexpr (decompress_walks(DTYPE))
+        decompress_walk<REACH, DTYPE, MODE>(args, shared, table);
+    else
+        decompress_group<REACH, DTYPE, MODE>(args, shared, table);
 }
 
 #endif

@@ -4,6 +4,6 @@
 
 cudaError_t comet_eb_launch_decompress_bf16(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue) {
     const u64 channels = args.geometry.channels;
-    dim3 blocks((unsigned)eb_walk_blocks(args.groups, reach, channels, decompress_blocks(mode)));
+    dim3 blocks((unsigned)eb_walk_blocks(args.groups, reach, channels, decompress_blocks(COMET_BF16, mode)));
     EB_FOR_REACH_AND_MODE(eb_decompress_kernel, COMET_BF16, reach, mode)
 }

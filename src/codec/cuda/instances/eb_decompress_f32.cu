@@ -3,7 +3,6 @@
 #include "codec/cuda/eb/eb_launch.h"
 
 cudaError_t comet_eb_launch_decompress_f32(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue) {
-    const u64 channels = args.geometry.channels;
-    dim3 blocks((unsigned)eb_walk_blocks(args.groups, reach, channels, decompress_blocks(mode)));
+    dim3 blocks = eb_blocks(args.groups);
     EB_FOR_REACH_AND_MODE(eb_decompress_kernel, COMET_F32, reach, mode)
 }

@@ -44,13 +44,10 @@ template <int DTYPE> struct NormForward {
     }
 };
 
-// Blocks on a multiprocessor.
-constexpr int norm_forward_blocks(int dtype) {
-    return dtype == COMET_F32 ? 3 : 4;
-}
+enum { NORM_FORWARD_BLOCKS = 3 }; // on a multiprocessor
 
 template <int REACH, int DTYPE>
-__global__ void __launch_bounds__(BLOCK_THREADS, norm_forward_blocks(DTYPE))
+__global__ void __launch_bounds__(BLOCK_THREADS, NORM_FORWARD_BLOCKS)
     norm_forward_kernel(const __grid_constant__ NormForwardArgs args) {
     __shared__ CompressShared shared;
     compress_group<REACH, DTYPE, REACH == REACH_LAST1 ? MODE_ANY : MODE_GRID>(args.codec, shared,

@@ -6,7 +6,7 @@
 #ifndef COMET_CODEC_CUDA_NORM_VALUES_CUH
 #define COMET_CODEC_CUDA_NORM_VALUES_CUH
 
-#include "codec/cuda/eb/eb_decompress.cuh"
+#include "codec/cuda/eb/eb_walk.cuh"
 #include "codec/cuda/norm/norm_args.cuh"
 
 struct NormBackwardShared {

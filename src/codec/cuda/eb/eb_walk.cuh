@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decompressing: what a block has in shared memory and finds out of the stream, and a warp's way over its tiles.
+#ifndef COMET_CODEC_CUDA_EB_WALK_CUH
+#define COMET_CODEC_CUDA_EB_WALK_CUH
+
+#include "codec/cuda/eb/eb_restore_rare.cuh"
+
+struct DecompressShared {
+    alignas(16) u8 stage[GROUP_TILES][STAGE_BYTES];
+    alignas(16) u32 columns[GROUP_TILES][64];
+    u64 payload_bytes;
+    u32 status;
+    float bound;
+    u32 dtype; // of the stream
+    union {
+        quantiser_class first; // class 0; of a block that knows no others
+        quantiser q;           // open_stream
+    };
+};
+
+// What every block finds out first. False: nothing can be decoded, and the status word says why.
+__device__ __forceinline__ bool open_stream(const DecompressArgs &args, DecompressShared &shared, StreamView &view) {
+    const u32 lane = threadIdx.x & 31;
+    float bound;
+    u32 dtype;
+    view = view_stream(args, stream_start(args), lane, bound, dtype);
+    if (threadIdx.x == 0) {
+        shared.status = view.status;
+        if (view.status == COMET_OK)
+            quantiser_of(bound, (comet_dtype)dtype, args.flags, &shared.q);
+        else
+            *args.status = (int32_t)view.status;
+    }
+    __syncthreads();
+    return shared.status == COMET_OK;
+}
+
+// ---- the way over tiles ----
+
+// The tiles of a warp, from the first or from the last one on.
+template <bool FROM_LAST> struct WalkTiles {
+    u32 first, stride, rounds;
+
+    __device__ __forceinline__ explicit WalkTiles(u32 tiles) {
+        first = blockIdx.x * GROUP_TILES + (threadIdx.x >> 5);
+        stride = gridDim.x * GROUP_TILES;
+        rounds = first < tiles ? (tiles - first - 1) / stride + 1 : 0;
+    }
+    __device__ __forceinline__ u32 tile(u32 round) const {
+        return first + (FROM_LAST ? rounds - 1 - round : round) * stride;
+    }
+};
+
+__device__ __forceinline__ TileSource source_of(const StreamView &view, DecompressShared &shared,
+                                                const TileBytes &bytes) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
+    source.is_stageable = is_stageable(bytes, view.payload + view.payload_bytes);
+    if (source.is_stageable)
+        source.unit = first_unit(bytes, lane);
+    return source;
+}
+
+// Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS
+// at most). Before a tile is decoded the next tile's row of the table is asked for; AHEAD: and its bytes, too, which
+// takes more registers.
+template <bool AHEAD, bool FROM_LAST, class Decode>
+__device__ __forceinline__ u64 for_tiles(DecompressShared &shared, const StreamView &view,
+                                         const WalkTiles<FROM_LAST> &tiles, Decode decode) {
+    const u32 lane = threadIdx.x & 31, last = tiles.rounds - 1;
+    auto find = [&](u32 round, const TableRow &row) {
+        const u32 tile = tiles.tile(round);
+        return source_of(view, shared, find_tile(view.payload, view.payload_bytes, row, tile, lane));
+    };
+    u64 left = 0;
+    if (tiles.rounds == 0)
+        return left;
+    TableRow row = read_row(view.table, tiles.tile(0), lane);
+    TileSource next = {};
+    if (AHEAD) {
+        next = find(0, row);
+        row = read_row(view.table, tiles.tile(min(1u, last)), lane);
+    }
+    for (u32 round = 0; round < tiles.rounds; round++) {
+        const TileSource source = AHEAD ? next : find(round, row);
+        if (AHEAD)
+            next = find(min(round + 1, last), row);
+        row = read_row(view.table, tiles.tile(min(round + (AHEAD ? 2 : 1), last)), lane);
+        if (!decode(tiles.tile(round), source))
+            left |= (u64)1 << round;
+        __syncwarp(); // the stage is used again
+    }
+    return left;
+}
+
+// A tile of a warp once more, which `left` of for_tiles has a bit for.
+__device__ __forceinline__ TileSource find_again(const StreamView &view, DecompressShared &shared, u32 tile) {
+    const u32 lane = threadIdx.x & 31;
+    const TableRow row = read_row(view.table, tile, lane);
+    return source_of(view, shared, find_tile(view.payload, view.payload_bytes, row, tile, lane));
+}
+
+#endif
