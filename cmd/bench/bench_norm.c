@@ -16,14 +16,15 @@
 
 static const double microseconds = 1000; /* in a millisecond */
 
-static const char *const time_names[NORM_TIMES] = {
-    "copy", "forward", "forward_stream", "backward", "backward_stream", "decompress", "decompress_epilogue"};
+static const char *const time_names[NORM_TIMES] = {"copy",     "statistics",      "forward",    "forward_stream",
+                                                   "backward", "backward_stream", "decompress", "decompress_epilogue"};
 
 /* Quotients of two times: what keeping a stream costs or saves. */
 static const struct {
     const char *name, *head;
     norm_time over, under;
-} ratios[] = {{"forward_over_copy", "f/copy", NORM_FORWARD, NORM_COPY},
+} ratios[] = {{"statistics_over_copy", "s/copy", NORM_STATISTICS, NORM_COPY},
+              {"forward_over_copy", "f/copy", NORM_FORWARD, NORM_COPY},
               {"forward_stream_over_forward", "fs/f", NORM_FORWARD_STREAM, NORM_FORWARD},
               {"backward_stream_over_backward", "bs/b", NORM_BACKWARD_STREAM, NORM_BACKWARD},
               {"epilogue_over_decompress", "de/d", NORM_DECOMPRESS_EPILOGUE, NORM_DECOMPRESS}};
@@ -42,8 +43,8 @@ static double stored_ratio(const norm_result *r) {
 }
 
 static void print_head(void) {
-    printf("%-40s %-6s %-5s %7s %5s %8s %8s %8s %8s %8s %8s %8s %8s", "tensor", "layout", "dtype", "MiB", "bound",
-           "ratio", "copy us", "fwd", "fwd+str", "bwd x", "bwd str", "decompr", "+epilog");
+    printf("%-40s %-6s %-5s %7s %5s %8s %8s %8s %8s %8s %8s %8s %8s %8s", "tensor", "layout", "dtype", "MiB", "bound",
+           "ratio", "copy us", "stats", "fwd", "fwd+str", "bwd x", "bwd str", "decompr", "+epilog");
     for (int i = 0; i < RATIOS; i++)
         printf(" %6s", ratios[i].head);
     printf("\n");
@@ -64,7 +65,8 @@ static void print_result(const norm_result *r) {
 
 static void print_notes(const norm_results *results) {
     printf(
-        "\n%s. Times in microseconds a call, medians. fwd: y = relu(bn(x)) alone, fwd+str: and the stream of the\n"
+        "\n%s. Times in microseconds a call, medians. stats: those of the batch and the tables that follow from them;\n"
+        "fwd: y = relu(bn(x)) alone, fwd+str: and the stream of the\n"
         "normalised values; bwd: dx, dgamma and dbeta from x or from that stream; decompr: the stream to normalised\n"
         "values, +epilog: to the layer's output. ratio: bytes of x over bytes of the stream in device memory.\n",
         results->facts.name);

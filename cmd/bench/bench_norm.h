@@ -8,6 +8,7 @@
 /* What is timed. Forward and backward "plain" keep x, the others the stream of u. */
 typedef enum norm_time {
     NORM_COPY,
+    NORM_STATISTICS, /* of the batch, and the tables that follow */
     NORM_FORWARD,
     NORM_FORWARD_STREAM,
     NORM_BACKWARD,

@@ -5,9 +5,11 @@
  * is the one the forward pass used, value for value.
  *
  *     comet_cuda_norm norm = COMET_CUDA_NORM_INIT;
+ *     comet_cuda_norm_batch batch = COMET_CUDA_NORM_BATCH_INIT;
  *     norm.channels = c, norm.mean = mean, norm.inverse_std = ..., norm.relu = 1;
+ *     batch.norm = &norm, batch.channels = c, batch.mean = mean, ...
  *     comet_cuda_norm_workspace(&x, &params, &workspace_bytes);
- *     comet_cuda_norm_prepare(&norm, queue);                                       // the statistics are known
+ *     comet_cuda_norm_statistics(&batch, &x, &exec);           // or known ones, and comet_cuda_norm_prepare
  *     comet_cuda_norm_forward(&norm, &x, &y, &params, &exec, &slot, NULL);         // x is not needed any more
  *     ...
  *     comet_cuda_norm_backward(&norm, &slot, NULL, &dy, &dx, dgamma, dbeta, &params, &exec, status);
@@ -69,12 +71,42 @@ typedef struct comet_cuda_norm {
 COMET_API comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *queue);
 
 /*
+ * What a batch's statistics are to be written to, in training. Device memory, `channels` values each; mean and
+ * inverse_std aligned to 16 bytes, the others to their type.
+ */
+typedef struct comet_cuda_norm_batch {
+    size_t size;                 /* sizeof(comet_cuda_norm_batch) */
+    const comet_cuda_norm *norm; /* NULL, or the layer: its shift and threshold are written too, so that no
+                                    comet_cuda_norm_prepare is needed; its inverse_std is the one below */
+    int64_t channels;
+    float *mean;
+    float *inverse_std;      /* 1 / sqrt(variance + epsilon); variance: sum (x - mean)^2 / n */
+    float *running_mean;     /* NULL, or becomes (1 - momentum) * itself + momentum * mean; */
+    float *running_variance; /* the same with sum (x - mean)^2 / (n - 1); the sum itself if n is 1 */
+    int64_t *batches;        /* NULL, or one number: 1 is added */
+    double momentum;         /* 0 to 1 */
+    double epsilon;          /* not negative */
+} comet_cuda_norm_batch;
+
+#define COMET_CUDA_NORM_BATCH_INIT                                                                                     \
+    COMET_INIT(comet_cuda_norm_batch, COMET_FIELD(momentum) = 0.1, COMET_FIELD(epsilon) = 1e-5)
+
+/*
+ * The statistics of x, which is read once; of an empty tensor none are written. Squares are summed in fp32, around
+ * values of the same channel: to about 1e-6 of the variance whatever the mean, as long as they and their sums are
+ * inside fp32's range. A channel that is constant has a variance of 0. A NaN or infinity makes its channel's
+ * inverse_std NaN, and its mean NaN or infinite. The workspace is that of comet_cuda_norm_workspace.
+ */
+COMET_API comet_status comet_cuda_norm_statistics(const comet_cuda_norm_batch *batch, const comet_tensor *x,
+                                                  const comet_codec_exec *exec);
+
+/*
  * The grid of the streams that forward passes write, for comet_cuda_decompress: it decodes u', and with gamma and beta
  * as the epilogue's scale and shift, and its relu, the layer's output.
  */
 COMET_API comet_status comet_cuda_norm_grid(const comet_cuda_norm *norm, comet_codec_grid *grid);
 
-/* The workspace (comet_cuda_workspace_init) that both passes over such a tensor need. */
+/* The workspace (comet_cuda_workspace_init) that the statistics of such a tensor and both passes over it need. */
 COMET_API comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_codec_params *params,
                                                  size_t *bytes);
 

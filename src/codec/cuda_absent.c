@@ -49,6 +49,12 @@ comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *queue) {
     return absent();
 }
 
+comet_status comet_cuda_norm_statistics(const comet_cuda_norm_batch *batch, const comet_tensor *x,
+                                        const comet_codec_exec *exec) {
+    (void)batch, (void)x, (void)exec;
+    return absent();
+}
+
 comet_status comet_cuda_norm_grid(const comet_cuda_norm *norm, comet_codec_grid *grid) {
     (void)norm, (void)grid;
     return absent();

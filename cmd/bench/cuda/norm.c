@@ -11,7 +11,9 @@
 #include "cmd/common/progress.h"
 #include "comet/cuda_norm.h"
 
-enum { TABLES = 8 }; /* mean, inverse_std, gamma, beta, shift, threshold, dgamma, dbeta */
+/* mean, inverse_std, gamma, beta, shift, threshold, dgamma, dbeta; measured: mean, inverse_std, shift, threshold;
+ * running mean and variance */
+enum { TABLES = 14 };
 static const size_t graph_below = (size_t)48 << 20;
 
 typedef struct norm_bed {
@@ -21,8 +23,9 @@ typedef struct norm_bed {
     gpu_memory dy, tables;
     float *host_tables; /* of the tensor at hand */
     int64_t channels;
-    size_t table_bytes; /* from one to the next */
-    comet_cuda_norm norm;
+    size_t table_bytes;             /* from one to the next */
+    comet_cuda_norm norm, measured; /* measured: with the tables that statistics are written to */
+    comet_cuda_norm_batch batch;
     comet_codec_params decode; /* with the layer's grid */
     comet_codec_grid grid;
 } norm_bed;
@@ -54,6 +57,14 @@ static int set_layer(norm_bed *b, const comet_tensor *source) {
     b->norm.gamma = table(b, first, 2), b->norm.beta = table(b, first, 3);
     b->norm.shift = table(b, first, 4), b->norm.threshold = table(b, first, 5);
     b->norm.relu = 1;
+    b->measured = b->norm;
+    b->measured.inverse_std = table(b, first, 9);
+    b->measured.shift = table(b, first, 10), b->measured.threshold = table(b, first, 11);
+    b->batch = (comet_cuda_norm_batch)COMET_CUDA_NORM_BATCH_INIT;
+    b->batch.norm = &b->measured;
+    b->batch.channels = b->channels;
+    b->batch.mean = table(b, first, 8), b->batch.inverse_std = table(b, first, 9);
+    b->batch.running_mean = table(b, first, 12), b->batch.running_variance = table(b, first, 13);
     TRY_COMET(g, comet_cuda_norm_prepare(&b->norm, g->queue));
     TRY_COMET(g, comet_cuda_norm_grid(&b->norm, &b->grid));
     return DONE;
@@ -75,6 +86,13 @@ static int start_copy(void *context, int index) {
     norm_bed *b = context;
     comet_tensor from = cuda_input(&b->bed, index), to = cuda_output(&b->bed, index);
     TRY_CUDA(&b->gpu, cudaMemcpyAsync(to.data, from.data, b->bed.bytes, cudaMemcpyDeviceToDevice, b->gpu.queue));
+    return DONE;
+}
+
+static int start_statistics(void *context, int index) {
+    norm_bed *b = context;
+    comet_tensor x = cuda_input(&b->bed, index);
+    TRY_COMET(&b->gpu, comet_cuda_norm_statistics(&b->batch, &x, &b->codec.exec));
     return DONE;
 }
 
@@ -179,6 +197,8 @@ static int time_all(norm_bed *b, norm_result *r) {
         TRY(start_forward_stream(b, i));
     TRY(time_three(b, start_forward_plain, start_forward_stream, ms));
     r->ms[NORM_COPY] = ms[0], r->ms[NORM_FORWARD] = ms[1], r->ms[NORM_FORWARD_STREAM] = ms[2];
+    TRY(time_three(b, start_statistics, start_statistics, ms));
+    r->ms[NORM_STATISTICS] = ms[1];
     TRY(time_three(b, start_backward_plain, start_backward_stream, ms));
     r->ms[NORM_BACKWARD] = ms[1], r->ms[NORM_BACKWARD_STREAM] = ms[2];
     TRY(time_three(b, start_decompress_plain, start_decompress_epilogue, ms));

@@ -65,6 +65,18 @@ struct NormBackwardArgs {
     NormSums sums;
 };
 
+// ---- one channel ----
+
+// The tables that follow from a channel's statistics.
+__device__ __forceinline__ void norm_prepare(const NormPrepareArgs &args, u32 c, float mean, float inverse_std) {
+    float gamma = args.gamma[c], beta = args.beta[c];
+    float threshold = gamma < 0.0f ? __fdiv_ru(-beta, gamma) : __fdiv_rd(-beta, gamma);
+    if (gamma == 0.0f)
+        threshold = beta <= 0.0f ? INFINITY : -INFINITY;
+    args.shift[c] = -__fmul_rn(mean, inverse_std);
+    args.threshold[c] = args.relu ? threshold : __uint_as_float(0x7fc00000u);
+}
+
 // ---- one value ----
 
 // Any u, NaN and infinities included.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comet/cuda_norm.h: arguments checked, the header made, the rest left to the kernels. Device memory is not read. */
+#include <float.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -50,21 +51,22 @@ static int same_shape(const comet_tensor *a, const comet_tensor *b) {
            memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
-static comet_status check_tensor(const comet_tensor *tensor, const char *name, const comet_cuda_norm *norm,
+/* `whose` has so many channels. */
+static comet_status check_tensor(const comet_tensor *tensor, const char *name, int64_t channels, const char *whose,
                                  int32_t device) {
     COMET_TRY(comet_tensor_check(tensor, name));
     COMET_TRY(check_shape(tensor, name));
     COMET_TRY(comet_cuda_check_tensor(tensor, name, device));
-    COMET_REQUIRE(norm->channels == comet_tensor_channels(tensor), "norm->channels is %lld: it must be %s's %lld",
-                  (long long)norm->channels, name, (long long)comet_tensor_channels(tensor));
+    COMET_REQUIRE(channels == comet_tensor_channels(tensor), "%s->channels is %lld: it must be %s's %lld", whose,
+                  (long long)channels, name, (long long)comet_tensor_channels(tensor));
     return COMET_OK;
 }
 
 /* The same shape and fit for kernels. */
 static comet_status check_pair(const comet_tensor *a, const char *a_name, const comet_tensor *b, const char *b_name,
                                const comet_cuda_norm *norm, int32_t device) {
-    COMET_TRY(check_tensor(a, a_name, norm, device));
-    COMET_TRY(check_tensor(b, b_name, norm, device));
+    COMET_TRY(check_tensor(a, a_name, norm->channels, "norm", device));
+    COMET_TRY(check_tensor(b, b_name, norm->channels, "norm", device));
     COMET_REQUIRE(same_shape(a, b), "%s must have the shape, layout and dtype of %s", b_name, a_name);
     return COMET_OK;
 }
@@ -130,8 +132,9 @@ comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_c
     comet_begin();
     COMET_TRY(take_query(tensor, params, bytes, &p, &grid));
     COMET_TRY(comet_cuda_workspace(tensor, &p, bytes));
-    size_t backward = comet_norm_workspace(tensor);
+    size_t backward = comet_norm_workspace(tensor), statistics = comet_norm_statistics_workspace(tensor);
     *bytes = *bytes > backward ? *bytes : backward;
+    *bytes = *bytes > statistics ? *bytes : statistics;
     return COMET_OK;
 }
 
@@ -147,6 +150,54 @@ comet_status comet_cuda_norm_prepare(const comet_cuda_norm *norm, void *queue) {
     if (n.channels > INT32_MAX)
         return comet_fail(COMET_ERROR_UNSUPPORTED, "norm->channels is more than 2^31 - 1");
     return comet_cuda_status(comet_norm_prepare(&n, (cudaStream_t)queue));
+}
+
+static comet_status check_running(const comet_cuda_norm_batch *batch) {
+    COMET_TRY(comet_cuda_check_aligned(batch->running_mean, sizeof(float), "batch->running_mean"));
+    COMET_TRY(comet_cuda_check_aligned(batch->running_variance, sizeof(float), "batch->running_variance"));
+    COMET_TRY(comet_cuda_check_aligned(batch->batches, sizeof(int64_t), "batch->batches"));
+    COMET_REQUIRE(batch->momentum >= 0.0 && batch->momentum <= 1.0, "batch->momentum is %g: it must be 0 to 1",
+                  batch->momentum);
+    COMET_REQUIRE(batch->epsilon >= 0.0 && batch->epsilon <= DBL_MAX,
+                  "batch->epsilon is %g: it must be finite and not negative", batch->epsilon);
+    return COMET_OK;
+}
+
+/* `norm` is where the layer's numbers go, if there is a layer. */
+static comet_status take_batch(comet_cuda_norm_batch *batch, comet_cuda_norm *norm,
+                               const comet_cuda_norm_batch *given) {
+    static const comet_cuda_norm_batch defaults = COMET_CUDA_NORM_BATCH_INIT;
+    COMET_TRY(comet_sized_read(batch, sizeof *batch, given, &defaults, "batch"));
+    COMET_REQUIRE(batch->channels >= 0, "batch->channels is %lld: it must not be negative", (long long)batch->channels);
+    COMET_TRY(check_table(batch->mean, batch->channels, "batch->mean"));
+    COMET_TRY(check_table(batch->inverse_std, batch->channels, "batch->inverse_std"));
+    COMET_TRY(check_running(batch));
+    if (!batch->norm)
+        return COMET_OK;
+    COMET_TRY(take_norm(norm, batch->norm));
+    COMET_REQUIRE(norm->channels == batch->channels, "batch->norm->channels must be batch->channels");
+    COMET_REQUIRE(norm->inverse_std == batch->inverse_std, "batch->norm->inverse_std must be batch->inverse_std");
+    batch->norm = norm;
+    return COMET_OK;
+}
+
+comet_status comet_cuda_norm_statistics(const comet_cuda_norm_batch *batch, const comet_tensor *x,
+                                        const comet_codec_exec *exec) {
+    int32_t device;
+    comet_cuda_norm_batch b;
+    comet_cuda_norm n;
+    comet_codec_exec e;
+    comet_begin();
+    COMET_TRY(comet_cuda_current(&device));
+    COMET_TRY(take_batch(&b, &n, batch));
+    COMET_TRY(comet_call_exec(&e, exec));
+    COMET_TRY(check_tensor(x, "x", b.channels, "batch", device));
+    size_t needed = comet_norm_statistics_workspace(x);
+    if (!needed)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "x is larger than its statistics support");
+    COMET_TRY(comet_cuda_check_workspace(&e, needed));
+    norm_statistics_job job = {.batch = &b, .x = x, .workspace = e.workspace, .queue = (cudaStream_t)e.queue};
+    return comet_cuda_status(comet_norm_statistics(&job));
 }
 
 /* The header without what only the device knows. */

@@ -26,13 +26,25 @@ typedef struct norm_backward_job {
     float *dgamma, *dbeta;
 } norm_backward_job;
 
+/* batch->norm is NULL or a copy that is as long as this library knows it. */
+typedef struct norm_statistics_job {
+    const comet_cuda_norm_batch *batch;
+    const comet_tensor *x;
+    uint8_t *workspace;
+    cudaStream_t queue;
+} norm_statistics_job;
+
 /* Whether kernels can count the tensor's maps. */
 int comet_norm_is_supported(const comet_tensor *tensor);
 
 /* Workspace of a backward pass on the current device. */
 size_t comet_norm_workspace(const comet_tensor *tensor);
 
+/* Workspace of comet_norm_statistics on the current device; 0: the tensor is larger than it supports. */
+size_t comet_norm_statistics_workspace(const comet_tensor *tensor);
+
 cudaError_t comet_norm_prepare(const comet_cuda_norm *norm, cudaStream_t queue);
+cudaError_t comet_norm_statistics(const norm_statistics_job *job);
 cudaError_t comet_norm_forward(const norm_forward_job *job);
 cudaError_t comet_norm_backward(const norm_backward_job *job);
 

@@ -5,10 +5,12 @@
 
 #include "codec/cuda/eb/eb_launch.h"
 #include "codec/cuda/norm/norm_args.cuh"
+#include "codec/cuda/norm/norm_statistics.cuh"
 
 extern "C" { // names that start with comet_
 
 cudaError_t comet_norm_launch_prepare(const NormPrepareArgs &args, cudaStream_t queue);
+cudaError_t comet_norm_launch_statistics(comet_dtype dtype, const NormStatisticsArgs &args, cudaStream_t queue);
 
 // Forward, without a stream and with one.
 cudaError_t comet_norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args, cudaStream_t queue);

@@ -127,14 +127,8 @@ __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_linear_kernel(const _
 static __global__ void __launch_bounds__(NORM_PLAIN_THREADS)
     norm_prepare_kernel(const __grid_constant__ NormPrepareArgs args) {
     u32 c = blockIdx.x * NORM_PLAIN_THREADS + threadIdx.x;
-    if (c >= args.channels)
-        return;
-    float gamma = args.gamma[c], beta = args.beta[c];
-    float threshold = gamma < 0.0f ? __fdiv_ru(-beta, gamma) : __fdiv_rd(-beta, gamma);
-    if (gamma == 0.0f)
-        threshold = beta <= 0.0f ? INFINITY : -INFINITY;
-    args.shift[c] = -__fmul_rn(args.mean[c], args.inverse_std[c]);
-    args.threshold[c] = args.relu ? threshold : __uint_as_float(0x7fc00000u);
+    if (c < args.channels)
+        norm_prepare(args, c, args.mean[c], args.inverse_std[c]);
 }
 
 // ---- launching ----
