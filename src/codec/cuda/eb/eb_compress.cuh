@@ -58,18 +58,43 @@ __device__ __forceinline__ void common_stats(const float (&v)[8][4], const Range
     keep_stats(survey, lane, stats);
 }
 
-// Leaves out padding of a lane's biased codes; real[m] gets 0xff where there is none. The tile's bytes if it were raw.
+// Codes of padding in a lane's words become `none`; real[m] gets 0xff where there is none. The tile's bytes if it were
+// raw.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ u32 drop_padding(const Geometry &g, u32 tile, const TileStart &s, u32 lane, u32 (&u)[8],
-                                            u32 (&real)[8]) {
+__device__ __forceinline__ u32 drop_padding(const Geometry &g, u32 tile, const TileStart &s, u32 lane, u32 none,
+                                            u32 (&u)[8], u32 (&real)[8]) {
     u32 bits = 0;
 #pragma unroll
     for (int m = 0; m < 8; m++) {
         real[m] = tile < g.inner ? ~0u : real_bytes<REACH>(g, s, lane, m);
-        u[m] = choose(real[m], u[m], SIGN_BITS);
+        u[m] = choose(real[m], u[m], none);
         bits += __popc(real[m]);
     }
     return __reduce_add_sync(ALL_LANES, bits) / 8 * (DTYPE == COMET_F32 ? 4 : 2);
+}
+
+// A tile whose values need 16-bit codes; value(a, e).
+template <int REACH, int DTYPE, int MODE, class Value>
+__device__ __forceinline__ void compress_wide(const CompressArgs &args, const quantiser_class &c, u32 tile,
+                                              const TileStart &s, u32 lane, u32 *scratch, u32 *columns, TilePlan &plan,
+                                              Value value) {
+    u32 words[2][8], low[8], high[8], real[8];
+    pack_words<REACH>(words[0], [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
+        auto code = [&](int a, int e) { return wide_code<DTYPE, MODE>(value(a, e), c.inverse); };
+        return pack_bytes(code(a0, e0), code(a1, e1), code(a2, e2), code(a3, e3));
+    });
+    pack_words<REACH>(words[1], [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
+        auto code = [&](int a, int e) { return wide_code<DTYPE, MODE>(value(a, e), c.inverse); };
+        return pack_second_bytes(code(a0, e0), code(a1, e1), code(a2, e2), code(a3, e3));
+    });
+    exchange_codes<REACH>(words[0], lane, scratch + SCRATCH_PLANES, low);
+    exchange_codes<REACH>(words[1], lane, scratch + SCRATCH_PLANES, high);
+    const u32 raw = drop_padding<REACH, DTYPE>(args.geometry, tile, s, lane, 0, low, real);
+    plan_wide<REACH>(lane, low, high, real, {scratch + SCRATCH_PLANES, scratch + SCRATCH_HIGH}, columns, plan);
+    if (plan.entry >= raw) {
+        plan.wide = false;
+        plan.entry = ENTRY_LEFT;
+    }
 }
 
 // Rounded to nearest, or with the mask kept. ENTRY_LEFT: the tile is one for compress_rare. PADDED: it may have some.
@@ -89,7 +114,9 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
     const NarrowClass c = narrow_class_in<DTYPE, MODE>(args, shared, magnitude);
     auto value = [&](int a, int e) { return packed_value<DTYPE>(w, a, e); };
     plan.entry = ENTRY_LEFT;
-    if (c.index == NO_CLASS ||
+    const quantiser_class &wide = quantiser_in(args, shared).classes[QUANTISER_WIDE];
+    const bool is_wide = PADDED && c.index == NO_CLASS && max(magnitude, 1u) <= wide.reach;
+    if ((c.index == NO_CLASS && !is_wide) ||
         (args.with_stats && (!sums_fit_f32(magnitude) || (PADDED && tile >= args.geometry.inner))))
         return;
     if (args.with_stats) {
@@ -99,6 +126,11 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
             v[i / 4][i % 4] = value(i / 4, i % 4);
         common_stats<REACH>(v, range, lane, shared.stats[warp]);
     }
+    if constexpr (PADDED)
+        if (is_wide) {
+            compress_wide<REACH, DTYPE, MODE>(args, wide, tile, s, lane, scratch, shared.columns[warp], plan, value);
+            return;
+        }
     if (MODE == MODE_KEEP && range.least >> 31) // some are negative
         codes_of<REACH>(
             value, [&](float x, float magic) { return code_bits_signed(x, c.inverse, magic); }, words);
@@ -108,7 +140,7 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
     exchange_codes<REACH>(words, lane, scratch + SCRATCH_PLANES, u);
     if constexpr (PADDED) {
         u32 real[8];
-        const u32 raw = drop_padding<REACH, DTYPE>(args.geometry, tile, s, lane, u, real);
+        const u32 raw = drop_padding<REACH, DTYPE>(args.geometry, tile, s, lane, SIGN_BITS, u, real);
         plan_narrow<REACH, true>(lane, u, real, c.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
         if (plan.entry >= raw) // a code tile must be smaller than the raw one
             plan.entry = ENTRY_LEFT;

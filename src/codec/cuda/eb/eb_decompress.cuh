@@ -14,7 +14,7 @@ constexpr __host__ __device__ bool decompress_walks(int dtype) {
 }
 
 constexpr __host__ __device__ int decompress_blocks(int dtype, int mode) { // on a multiprocessor
-    return mode == MODE_ANY ? 3 : decompress_walks(dtype) ? 4 : 5;
+    return mode == MODE_ANY ? 3 : decompress_walks(dtype) || mode == MODE_GRID ? 4 : 5;
 }
 
 // ---- a tile ----
@@ -52,6 +52,29 @@ __device__ __forceinline__ bool restore_common(const DecompressArgs &args, const
     return store_codes<REACH, DTYPE, MODE>(args, its_step, class_index, maps, table, tile, s, lane, u, source.stage);
 }
 
+// Whether codes are all there is to values: no grid, no epilogue, the tensor's own dtype.
+template <int DTYPE> __device__ __forceinline__ bool is_plain(const DecompressArgs &args, u32 dtype) {
+    return dtype == DTYPE && !(args.flags & STREAM_GRID) && !(args.scale || args.shift || args.add || args.relu);
+}
+
+// Codes of any class, of a tile without padding. False: it is not valid.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ bool restore_codes(const DecompressArgs &args, const quantiser &q, const TileSource &source,
+                                              u32 tile, u32 lane) {
+    const u16 *codes = (const u16 *)source.stage;
+    u32 p[8][PIECE_WORDS<DTYPE>];
+    quantiser_class c;
+    if (!decode_codes<REACH>(q, source, lane, c))
+        return false;
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        const int code = (int16_t)codes[tile_index<REACH>(lane, i / 4, i % 4)];
+        put_packed<REACH, DTYPE>(p, i / 4, i % 4, clamped<DTYPE>(value_of_code(code, c, 0.0f)));
+    }
+    store_packed<REACH, DTYPE>(args.y, args.geometry, tile, tile_start<REACH>(args.geometry, tile), lane, p);
+    return true;
+}
+
 // The tiles that restore_common left. A function of its own, so that it costs the others no registers.
 template <int REACH, int DTYPE>
 __device__ __noinline__ void restore_rest(const DecompressArgs &args, DecompressShared &shared,
@@ -70,7 +93,13 @@ __device__ __noinline__ void restore_rest(const DecompressArgs &args, Decompress
         const TileStart s = tile_start<REACH>(args.geometry, tile);
         const RareStore<REACH, DTYPE> store = {args, dtype,
                                                TileChannels<REACH>(args.channel_map, args.geometry, s, lane)};
-        if (!(source.from && visit_tile<REACH>(args.geometry, q, source, tile, lane, store)) && lane == 0)
+        bool good = source.from;
+        if (good && tile < args.geometry.inner && source.entry >> ENTRY_KIND_SHIFT == KIND_CODES &&
+            is_plain<DTYPE>(args, dtype))
+            good = restore_codes<REACH, DTYPE>(args, q, source, tile, lane);
+        else
+            good = good && visit_tile<REACH>(args.geometry, q, source, tile, lane, store);
+        if (!good && lane == 0)
             *args.status = COMET_ERROR_CORRUPT;
         __syncwarp(); // the stage is used again
     }
@@ -159,7 +188,7 @@ __device__ __forceinline__ void decompress_walk(const DecompressArgs &args, Deco
         make_table<REACH>(g, args.channel_map, tile_start<REACH>(g, tiles.first), lane, table, none,
                           [&](u32 channel) { return restore_numbers(args, q.classes[0], channel); });
     if constexpr (MODE != MODE_ANY)
-        left = for_tiles<MODE != MODE_GRID>(shared, view, tiles, [&](u32 tile, const TileSource &source) {
+        left = for_tiles<false>(shared, view, tiles, [&](u32 tile, const TileSource &source) {
             return source.is_stageable && tile < stored &&
                    restore_common<REACH, DTYPE, MODE>(args, q.classes[0], source, tile, lane, table,
                                                       [&](u32 index) { return q.classes[index].step; });

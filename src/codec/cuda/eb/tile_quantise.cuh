@@ -70,6 +70,18 @@ __device__ __forceinline__ u32 pack_bytes(u32 q0, u32 q1, u32 q2, u32 q3) {
     return permute<0x5410>(permute<0x0040>(q0, q1), permute<0x0040>(q2, q3));
 }
 
+// The second bytes of four words.
+__device__ __forceinline__ u32 pack_second_bytes(u32 q0, u32 q1, u32 q2, u32 q3) {
+    return permute<0x5410>(permute<0x0051>(q0, q1), permute<0x0051>(q2, q3));
+}
+
+// A code of 16 bits, in the lower half of the answer. Keep-mask of 16-bit types rounds to nearest, but not to 0.
+template <int DTYPE, int MODE> __device__ __forceinline__ u32 wide_code(float x, float inverse) {
+    if (MODE == MODE_KEEP)
+        return (u32)(DTYPE == COMET_F32 ? code_keep_rise(x, inverse) : code_keep_tread(x, inverse));
+    return __float_as_uint(__fmaf_rn(x, inverse, MAGIC));
+}
+
 // ---- noise ----
 
 // Philox-4x32-10 of one counter.
