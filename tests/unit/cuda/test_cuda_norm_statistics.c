@@ -284,6 +284,9 @@ static void check(const bed *b, double most_mean, double most_inverse_std) {
 static void as_in_fp64(void **state) {
     (void)state;
     rng r = rng_seed(1);
+#ifdef COMET_CUDA_EMULATION
+    emulation_set_multiprocessors(132); /* as a large GPU has: how work is shared decides how sums round */
+#endif
     for (int k = 0; k < SHAPES; k++)
         for (int d = 0; d < 3; d++) {
             bed b;
@@ -291,7 +294,7 @@ static void as_in_fp64(void **state) {
             fill(&b, &r, KIND_PLAIN, 1);
             upload(&b);
             run(&b);
-            check(&b, 3e-7, 3e-7);
+            check(&b, 4e-7, 3e-7);
             bed_free(&b);
         }
 }

@@ -14,7 +14,7 @@ constexpr __host__ __device__ bool decompress_walks(int dtype) {
 }
 
 constexpr __host__ __device__ int decompress_blocks(int dtype, int mode) { // on a multiprocessor
-    return mode == MODE_ANY ? 3 : decompress_walks(dtype) || mode == MODE_GRID ? 4 : 5;
+    return mode == MODE_ANY ? 3 : decompress_walks(dtype) ? 4 : 5;
 }
 
 // ---- a tile ----
@@ -188,7 +188,7 @@ __device__ __forceinline__ void decompress_walk(const DecompressArgs &args, Deco
         make_table<REACH>(g, args.channel_map, tile_start<REACH>(g, tiles.first), lane, table, none,
                           [&](u32 channel) { return restore_numbers(args, q.classes[0], channel); });
     if constexpr (MODE != MODE_ANY)
-        left = for_tiles<false>(shared, view, tiles, [&](u32 tile, const TileSource &source) {
+        left = for_tiles(shared, view, tiles, [&](u32 tile, const TileSource &source) {
             return source.is_stageable && tile < stored &&
                    restore_common<REACH, DTYPE, MODE>(args, q.classes[0], source, tile, lane, table,
                                                       [&](u32 index) { return q.classes[index].step; });

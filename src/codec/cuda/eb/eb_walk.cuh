@@ -62,31 +62,22 @@ __device__ __forceinline__ TileSource source_of(const StreamView &view, Decompre
 }
 
 // Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS
-// at most). Before a tile is decoded the next tile's row of the table is asked for; AHEAD: and its bytes, too, which
-// takes more registers.
-template <bool AHEAD, bool FROM_LAST, class Decode>
+// at most). The next tile's row of the table is asked for before a tile is decoded; asking for its bytes, too, takes
+// more registers than it is worth.
+template <bool FROM_LAST, class Decode>
 __device__ __forceinline__ u64 for_tiles(DecompressShared &shared, const StreamView &view,
                                          const WalkTiles<FROM_LAST> &tiles, Decode decode) {
-    const u32 lane = threadIdx.x & 31, last = tiles.rounds - 1;
-    auto find = [&](u32 round, const TableRow &row) {
-        const u32 tile = tiles.tile(round);
-        return source_of(view, shared, find_tile(view.payload, view.payload_bytes, row, tile, lane));
-    };
+    const u32 lane = threadIdx.x & 31;
     u64 left = 0;
     if (tiles.rounds == 0)
         return left;
     TableRow row = read_row(view.table, tiles.tile(0), lane);
-    TileSource next = {};
-    if (AHEAD) {
-        next = find(0, row);
-        row = read_row(view.table, tiles.tile(min(1u, last)), lane);
-    }
     for (u32 round = 0; round < tiles.rounds; round++) {
-        const TileSource source = AHEAD ? next : find(round, row);
-        if (AHEAD)
-            next = find(min(round + 1, last), row);
-        row = read_row(view.table, tiles.tile(min(round + (AHEAD ? 2 : 1), last)), lane);
-        if (!decode(tiles.tile(round), source))
+        const u32 tile = tiles.tile(round);
+        const TileSource source = source_of(view, shared, find_tile(view.payload, view.payload_bytes, row, tile, lane));
+        if (round + 1 < tiles.rounds)
+            row = read_row(view.table, tiles.tile(round + 1), lane);
+        if (!decode(tile, source))
             left |= (u64)1 << round;
         __syncwarp(); // the stage is used again
     }

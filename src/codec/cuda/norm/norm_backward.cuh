@@ -219,8 +219,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
     float2 rare = make_float2(0.0f, 0.0f);
     u64 left = 0;
     if (FROM == NORM_FROM_STREAM) {
-        left = for_tiles<DTYPE != COMET_F32>(
-            shared.codec, view, tiles, [&](u32 tile, const TileSource &source) { return walk.common(tile, source); });
+        left = for_tiles(shared.codec, view, tiles,
+                         [&](u32 tile, const TileSource &source) { return walk.common(tile, source); });
     } else {
         const TileSource none = {};
         for (u32 round = 0; round < tiles.rounds; round++) {
