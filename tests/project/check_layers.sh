@@ -19,7 +19,8 @@ codec/eb/cpu           codec/eb
 codec/simple           codec
 codec/cuda             codec
 codec/cuda/simple      codec/cuda codec/simple
-codec/cuda/eb          codec/cuda codec/eb
+codec/cuda/tile        codec/cuda codec/eb
+codec/cuda/eb          codec/cuda/tile
 codec/cuda/norm        codec/cuda/eb
 codec/cuda/instances   codec/cuda/norm
 control                codec

@@ -4,7 +4,7 @@
 #define COMET_CODEC_CUDA_EB_ARGS_CUH
 
 #include "codec/cuda/cuda_impl.h"
-#include "codec/cuda/eb/tile_quantise.cuh"
+#include "codec/cuda/tile/quantise.cuh"
 
 enum { GROUP_TILES = 8, GROUP_BYTES = 24, BLOCK_THREADS = 32 * GROUP_TILES };
 

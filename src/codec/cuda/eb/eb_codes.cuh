@@ -5,7 +5,7 @@
 #define COMET_CODEC_CUDA_EB_CODES_CUH
 
 #include "codec/cuda/eb/eb_args.cuh"
-#include "codec/cuda/eb/tile_survey.cuh"
+#include "codec/cuda/tile/survey.cuh"
 
 // ---- the exchange ----
 

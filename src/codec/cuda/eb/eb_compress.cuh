@@ -12,7 +12,7 @@
 #define COMET_CODEC_CUDA_EB_COMPRESS_CUH
 
 #include "codec/cuda/eb/eb_group.cuh"
-#include "codec/cuda/eb/grid_table.cuh"
+#include "codec/cuda/tile/grid_table.cuh"
 
 // Blocks on a multiprocessor.
 template <int DTYPE, int MODE> constexpr int compress_blocks() {

@@ -5,8 +5,8 @@
 #define COMET_CODEC_CUDA_EB_RARE_CUH
 
 #include "codec/cuda/eb/eb_codes.cuh"
-#include "codec/cuda/eb/tile_encode.cuh"
-#include "codec/cuda/eb/tile_rare.cuh"
+#include "codec/cuda/tile/encode.cuh"
+#include "codec/cuda/tile/rare.cuh"
 
 // Looks on while a tensor is compressed on a grid, and sees its values scaled and shifted. at() is asked before a tile
 // without padding for something that gets each of a thread's values, and each piece behind them; value() gets those of

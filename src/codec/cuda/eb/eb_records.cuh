@@ -9,7 +9,7 @@
 #define COMET_CODEC_CUDA_EB_RECORDS_CUH
 
 #include "codec/cuda/eb/eb_args.cuh"
-#include "codec/cuda/eb/tile_survey.cuh"
+#include "codec/cuda/tile/survey.cuh"
 
 // Statistics of a tile, in shared memory.
 struct TileStats {

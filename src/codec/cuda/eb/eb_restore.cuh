@@ -4,8 +4,8 @@
 #define COMET_CODEC_CUDA_EB_RESTORE_CUH
 
 #include "codec/cuda/eb/eb_args.cuh"
-#include "codec/cuda/eb/grid_table.cuh"
-#include "codec/cuda/eb/tile_decode.cuh"
+#include "codec/cuda/tile/grid_table.cuh"
+#include "codec/cuda/tile/decode.cuh"
 
 enum { SWEEP_ROW = 64 }; // rows up to this long are written in order of memory: see store_sweep
 

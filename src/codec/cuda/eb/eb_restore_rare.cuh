@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decompressing any tile of any stream: padding, 16-bit codes, values stored as they are. Value by value, in short code,
-// as every kernel carries it along.
+// Decompressing any tile of any stream: padding, 16-bit codes, values stored as they are. Value by value, in short
+// code, as every kernel carries it along.
 #ifndef COMET_CODEC_CUDA_EB_RESTORE_RARE_CUH
 #define COMET_CODEC_CUDA_EB_RESTORE_RARE_CUH
 
 #include "codec/cuda/eb/eb_restore.cuh"
 #include "codec/cuda/eb/eb_stream.cuh"
-#include "codec/cuda/eb/tile_rare.cuh"
+#include "codec/cuda/tile/rare.cuh"
 
 // Where a tile was found, and where it is decoded.
 struct TileSource {
@@ -18,8 +18,8 @@ struct TileSource {
     u32 *columns; // 64 words of it
 };
 
-// Calls visit.pattern(place, pattern) for every value of a tile stored exactly, in the order of rare_index. False: it is
-// not valid.
+// Calls visit.pattern(place, pattern) for every value of a tile stored exactly, in the order of rare_index. False: it
+// is not valid.
 template <int REACH, class Visit>
 __device__ __forceinline__ bool visit_exact(const Geometry &g, const TileStart &s, bool inner, u32 lane,
                                             const TileSource &source, u32 value_bytes, Visit &&visit) {
@@ -53,7 +53,8 @@ __device__ __forceinline__ bool visit_exact(const Geometry &g, const TileStart &
     return true;
 }
 
-// The tile's codes as 16-bit numbers in the format's order, over the stage; `c` gets their class. False: it is not valid.
+// The tile's codes as 16-bit numbers in the format's order, over the stage; `c` gets their class. False: it is not
+// valid.
 template <int REACH>
 __device__ __forceinline__ bool decode_codes(const quantiser &q, const TileSource &source, u32 lane,
                                              quantiser_class &c) {
@@ -89,9 +90,9 @@ __device__ __forceinline__ bool decode_codes(const quantiser &q, const TileSourc
     return true;
 }
 
-// Calls visit.pattern(place, pattern) or visit.code(place, code, class) for every value of a tile that is not padding, a
-// value of each lane at a time, between visit.next() and visit.end(). False: the tile is not valid, and some values may
-// have come.
+// Calls visit.pattern(place, pattern) or visit.code(place, code, class) for every value of a tile that is not padding,
+// a value of each lane at a time, between visit.next() and visit.end(). False: the tile is not valid, and some values
+// may have come.
 template <int REACH, class Visit>
 __device__ __forceinline__ bool visit_tile(const Geometry &g, const quantiser &q, const TileSource &source, u32 tile,
                                            u32 lane, Visit &&visit) {

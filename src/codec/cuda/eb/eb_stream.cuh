@@ -4,8 +4,8 @@
 #define COMET_CODEC_CUDA_EB_STREAM_CUH
 
 #include "codec/cuda/eb/eb_args.cuh"
-#include "codec/cuda/eb/tile_decode.cuh"
-#include "codec/cuda/eb/tile_exact.cuh"
+#include "codec/cuda/tile/decode.cuh"
+#include "codec/cuda/tile/exact.cuh"
 
 struct StreamView {
     const u8 *table, *payload;

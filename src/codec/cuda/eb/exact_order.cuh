@@ -4,7 +4,7 @@
 #ifndef COMET_CODEC_CUDA_EXACT_ORDER_CUH
 #define COMET_CODEC_CUDA_EXACT_ORDER_CUH
 
-#include "codec/cuda/eb/tile_exact.cuh"
+#include "codec/cuda/tile/exact.cuh"
 
 enum { QUADS = 8 };
 

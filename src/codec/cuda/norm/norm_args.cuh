@@ -4,7 +4,7 @@
 #define COMET_CODEC_CUDA_NORM_ARGS_CUH
 
 #include "codec/cuda/eb/eb_args.cuh"
-#include "codec/cuda/eb/grid_table.cuh"
+#include "codec/cuda/tile/grid_table.cuh"
 
 enum NormFrom { NORM_FROM_STREAM, NORM_FROM_X };
 enum NormPass { NORM_SUMS, NORM_DX };

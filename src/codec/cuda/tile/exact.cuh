@@ -4,7 +4,7 @@
 #ifndef COMET_CODEC_CUDA_TILE_EXACT_CUH
 #define COMET_CODEC_CUDA_TILE_EXACT_CUH
 
-#include "codec/cuda/eb/tile_values.cuh"
+#include "codec/cuda/tile/values.cuh"
 
 enum { KIND_CODES = 0, KIND_SPARSE = 1, KIND_RAW = 2, ENTRY_KIND_SHIFT = 13, ENTRY_SIZE_MASK = 0x1fff };
 enum { BITMAP_BYTES = 128 };

@@ -4,8 +4,8 @@
 #ifndef COMET_CODEC_CUDA_TILE_ENCODE_CUH
 #define COMET_CODEC_CUDA_TILE_ENCODE_CUH
 
-#include "codec/cuda/eb/tile_bits.cuh"
-#include "codec/cuda/eb/tile_exact.cuh"
+#include "codec/cuda/tile/bits.cuh"
+#include "codec/cuda/tile/exact.cuh"
 
 // The most bytes of a narrow code tile are 1,066; the rest is for alignment.
 enum { NARROW_SLOT = 1088 };

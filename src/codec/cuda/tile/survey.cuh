@@ -4,7 +4,7 @@
 #ifndef COMET_CODEC_CUDA_TILE_SURVEY_CUH
 #define COMET_CODEC_CUDA_TILE_SURVEY_CUH
 
-#include "codec/cuda/eb/tile_values.cuh"
+#include "codec/cuda/tile/values.cuh"
 
 struct Survey {
     u32 magnitude;   // bit pattern of the largest |value|; above 0x7f7fffff: a NaN or an infinity is there

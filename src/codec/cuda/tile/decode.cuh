@@ -4,8 +4,8 @@
 #ifndef COMET_CODEC_CUDA_TILE_DECODE_CUH
 #define COMET_CODEC_CUDA_TILE_DECODE_CUH
 
-#include "codec/cuda/eb/tile_bits.cuh"
-#include "codec/cuda/eb/tile_place.cuh"
+#include "codec/cuda/tile/bits.cuh"
+#include "codec/cuda/tile/place.cuh"
 
 // A warp's staging area: the largest code tile, 16 bytes of skew, and room behind it that reading ahead may touch.
 enum { STAGE_BYTES = 2592, LARGEST_CODE_TILE = 2560 };

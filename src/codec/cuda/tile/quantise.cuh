@@ -4,8 +4,8 @@
 #ifndef COMET_CODEC_CUDA_TILE_QUANTISE_CUH
 #define COMET_CODEC_CUDA_TILE_QUANTISE_CUH
 
-#include "codec/cuda/eb/tile_bits.cuh"
-#include "codec/cuda/eb/tile_values.cuh"
+#include "codec/cuda/tile/bits.cuh"
+#include "codec/cuda/tile/values.cuh"
 
 extern "C" {
 #include "codec/eb/quantiser.h"

@@ -4,7 +4,7 @@
 #ifndef COMET_CODEC_CUDA_GRID_TABLE_CUH
 #define COMET_CODEC_CUDA_GRID_TABLE_CUH
 
-#include "codec/cuda/eb/tile_values.cuh"
+#include "codec/cuda/tile/values.cuh"
 
 // Four numbers of each of a tile's 32 lanes, or of so many maps.
 enum { TABLE_NUMBERS = 4, TABLE_MAPS = 64, TABLE_WORDS = TABLE_NUMBERS * TABLE_MAPS };

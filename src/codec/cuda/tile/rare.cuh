@@ -3,8 +3,8 @@
 #ifndef COMET_CODEC_CUDA_TILE_RARE_CUH
 #define COMET_CODEC_CUDA_TILE_RARE_CUH
 
-#include "codec/cuda/eb/tile_exact.cuh"
-#include "codec/cuda/eb/tile_values.cuh"
+#include "codec/cuda/tile/exact.cuh"
+#include "codec/cuda/tile/values.cuh"
 
 // Where value i of the format's order lies, such that neither neighbours nor lanes meet in a bank.
 __device__ __forceinline__ u32 rare_place(u32 i) {

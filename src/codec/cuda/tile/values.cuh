@@ -3,7 +3,7 @@
 #ifndef COMET_CODEC_CUDA_TILE_VALUES_CUH
 #define COMET_CODEC_CUDA_TILE_VALUES_CUH
 
-#include "codec/cuda/eb/tile_place.cuh"
+#include "codec/cuda/tile/place.cuh"
 
 // ---- patterns of a dtype ----
 
@@ -178,7 +178,8 @@ template <int DTYPE> __device__ __forceinline__ void write2(void *to, const u32 
         *(u32 *)to = p[0] | p[1] << 16;
 }
 
-// Takes a thread's values, rounded, in order of e. Two of 16 bits are packed by one instruction once the second is there.
+// Takes a thread's values, rounded, in order of e. Two of 16 bits are packed by one instruction once the second is
+// there.
 template <int REACH, int DTYPE>
 __device__ __forceinline__ void put_packed(u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e, float v) {
     u32 &word = w[a][DTYPE == COMET_F32 ? e : e / 2];
