@@ -22,10 +22,12 @@
  *
  *     shift = -(mean * inverse_std)
  *     u = fma(inverse_std, x, shift)
- *     threshold = -beta / gamma; if gamma is 0: +Inf (always off) where beta <= 0, else -Inf (always on);
- *                 without a ReLU: NaN (always on)
+ *     threshold = -beta / gamma, rounded down, or up if gamma < 0; if gamma is 0: +Inf (always off) where beta <= 0,
+ *                 else -Inf (always on); without a ReLU: NaN (always on)
  *     off = gamma < 0 ? u >= threshold : u <= threshold      (a NaN is never off: it goes on to y and the gradients)
- *     y = off ? 0 : max(fma(gamma, u, beta), 0), without ReLU fma(gamma, u, beta); then rounded to y's dtype
+ *     y = max(fma(gamma, u, beta), 0), without ReLU fma(gamma, u, beta); then rounded to y's dtype
+ *
+ * The threshold's rounding makes y 0 exactly where it is off (where it is NaN, 0 times an infinite u, it stays NaN).
  *
  * Backwards, from a stream u is the decoded value u', else it is that of x again:
  *
