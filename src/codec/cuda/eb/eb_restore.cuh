@@ -4,8 +4,8 @@
 #define COMET_CODEC_CUDA_EB_RESTORE_CUH
 
 #include "codec/cuda/eb/eb_args.cuh"
-#include "codec/cuda/tile/grid_table.cuh"
 #include "codec/cuda/tile/decode.cuh"
+#include "codec/cuda/tile/grid_table.cuh"
 
 enum { SWEEP_ROW = 64 }; // rows up to this long are written in order of memory: see store_sweep
 
@@ -206,18 +206,30 @@ template <int DTYPE, int FORM, int K> __device__ __forceinline__ u32 pair_of(u32
                                               half); // zero: minus the bias of codes
 }
 
+// Constants of values in pairs.
+template <int DTYPE, int FORM> struct PairNumbers {
+    u32 bias, step, zero, half;
+
+    // bf16: 128 + code + 64, or 128 + code; fp16: 1024 + 128 + code
+    __device__ __forceinline__ explicit PairNumbers(float s) {
+        const float above = DTYPE == COMET_F16 ? 1152.0f : FORM == FORM_PLAIN ? 192.0f : 128.0f;
+        bias = DTYPE == COMET_BF16 ? (FORM == FORM_PLAIN ? 0x40404040u : SIGN_BITS) : 0;
+        step = twice(pattern_of_float<DTYPE>(s)), half = twice(pattern_of_float<DTYPE>(-0.5f * s));
+        zero = twice(pattern_of_float<DTYPE>(FORM == FORM_PLAIN ? -above * s : -above));
+    }
+    template <int K> __device__ __forceinline__ u32 pair(u32 word) const {
+        return pair_of<DTYPE, FORM, K>(word - bias, step, zero, half);
+    }
+};
+
 template <int REACH, int DTYPE, int FORM>
 __device__ __forceinline__ void paint_pairs(float step, const u32 (&words)[8], u32 (&out)[8][2]) {
-    const u32 bias = DTYPE == COMET_BF16 ? (FORM == FORM_PLAIN ? 0x40404040u : SIGN_BITS) : 0;
-    // bf16: 128 + code + 64, or 128 + code; fp16: 1024 + 128 + code
-    const float above = DTYPE == COMET_F16 ? 1152.0f : FORM == FORM_PLAIN ? 192.0f : 128.0f;
-    const u32 step2 = twice(pattern_of_float<DTYPE>(step)), half2 = twice(pattern_of_float<DTYPE>(-0.5f * step));
-    const u32 zero2 = twice(pattern_of_float<DTYPE>(FORM == FORM_PLAIN ? -above * step : -above));
+    const PairNumbers<DTYPE, FORM> numbers(step);
     u32 pairs[8][2]; // of a word's rows 0, 1 and 2, 3 (REACH_FLAT: columns)
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        pairs[i][0] = pair_of<DTYPE, FORM, 0>(words[i] - bias, step2, zero2, half2);
-        pairs[i][1] = pair_of<DTYPE, FORM, 2>(words[i] - bias, step2, zero2, half2);
+        pairs[i][0] = numbers.template pair<0>(words[i]);
+        pairs[i][1] = numbers.template pair<2>(words[i]);
     }
 #pragma unroll
     for (int a = 0; a < 8; a++)
@@ -353,6 +365,40 @@ __device__ __forceinline__ u32 paint_one(const DecompressArgs &args, const Paint
     return pattern_of_float<DTYPE>(v);
 }
 
+// Four codes side by side as patterns, packed; index: of the first in the tensor. `none` has the top bit of bytes that
+// are not of this tile, whose codes are 0 (or they would borrow from their neighbours); not all are such.
+template <int DTYPE, int MODE>
+__device__ __forceinline__ void paint_quad(const DecompressArgs &args, const Painter<MODE> &painter, bool is_paired,
+                                           u32 word, u32 none, const IndexNumbers &numbers, u64 index,
+                                           u32 (&out)[PIECE_WORDS<DTYPE>]) {
+    constexpr int FORM = MODE == MODE_KEEP ? FORM_MASK : FORM_PLAIN;
+    if constexpr (DTYPE != COMET_F32 && MODE != MODE_GRID)
+        if (is_paired) {
+            const PairNumbers<DTYPE, FORM> n(painter.step);
+            out[0] = n.template pair<0>(word), out[1] = n.template pair<2>(word);
+            return;
+        }
+    const u64 valid = index + (__ffs((int)(none ^ SIGN_BITS)) >> 3) - 1; // the first of the tile's
+    const bool is_split = MODE == MODE_GRID && !numbers.maps.is_one && numbers.map.by_inner.divisor % 4 != 0;
+    float4 n = MODE == MODE_GRID ? numbers(valid) : make_float4(0.0f, 1.0f, 0.0f, 0.0f);
+    u32 p[8][PIECE_WORDS<DTYPE>];
+    with_form<MODE>(painter.form, [&](auto form) {
+        const u32 prepared = painter.prepare(word);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const u64 at = MODE == MODE_GRID && (none >> 8 * e & 0x80) ? valid : index + e;
+            if (is_split)
+                n = numbers(at);
+            float v = painter.template value<decltype(form)::value>(prepared, e, n.x);
+            v = MODE == MODE_GRID ? Epilogue<DTYPE>{args}(v, n, at) : clamped<DTYPE>(v);
+            put_packed<REACH_FLAT, DTYPE>(p, 0, e, v);
+        }
+    });
+#pragma unroll
+    for (int i = 0; i < PIECE_WORDS<DTYPE>; i++)
+        out[i] = p[0][i];
+}
+
 // Codes of short rows as bytes in order of memory; 0, which no biased code is, where a byte belongs to another tile.
 template <int REACH>
 __device__ __forceinline__ void stage_sweep(const Geometry &g, const TileStart &s, u32 lane, u32 (&u)[8], u64 start,
@@ -394,6 +440,7 @@ __device__ __forceinline__ bool store_sweep(const DecompressArgs &args, float st
     typedef typename Pattern<DTYPE>::Word Word;
     const Geometry &g = args.geometry;
     const Painter<MODE> painter(step, class_index, u);
+    const bool paired = DTYPE != COMET_F32 && is_paired<DTYPE>(step, class_index, painter.form);
     bool never = false;
 #pragma unroll
     for (int m = 0; m < 8; m++)
@@ -409,24 +456,21 @@ __device__ __forceinline__ bool store_sweep(const DecompressArgs &args, float st
     const u32 quads = (u32)((end - start) >> 2) + 1;
 #pragma unroll 2
     for (u32 i = lane; i < quads; i += 32) {
-        u32 v = ((const u32 *)bytes)[i], p[4];
+        u32 v = ((const u32 *)bytes)[i], p[PIECE_WORDS<DTYPE>];
         u64 index = start + 4 * i;
         if (v == 0)
             continue;
         const u32 none = ~(((v & MAGNITUDE_BITS) + MAGNITUDE_BITS) | v) & SIGN_BITS; // bytes of another tile
-#pragma unroll
-        for (int e = 0; e < 4; e++) { // a code of 0 in their place, or they would borrow from their neighbours
-            const u64 at = MODE == MODE_GRID && (none >> 8 * e & 0x80) ? numbers.maps.first : index + e;
-            p[e] = paint_one<DTYPE>(args, painter, v | none, e, numbers, at);
-        }
+        paint_quad<DTYPE, MODE>(args, painter, paired, v | none, none, numbers, index, p);
         Word *to = (Word *)args.y + index;
         if (none == 0)
-            write4<DTYPE>(to, p);
+            store_piece<REACH_FLAT, DTYPE>(args.y, index, 0, p);
         else
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 if (v >> 8 * e & 0xff)
-                    to[e] = (Word)p[e];
+                    to[e] = (Word)(DTYPE == COMET_F32 ? p[e % PIECE_WORDS<DTYPE>]
+                                                      : p[e / 2 % PIECE_WORDS<DTYPE>] >> 16 * (e % 2));
     }
     return true;
 }
