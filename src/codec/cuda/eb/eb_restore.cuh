@@ -260,7 +260,7 @@ __device__ __forceinline__ void store_pieces_of(void *y, const Geometry &g, u32 
         store_padded<REACH, DTYPE>(y, g, tile, s, lane, p);
 }
 
-// Values of a grid, through an epilogue without anything added; value(a, e, base).
+// Values of a grid, through the epilogue; value(a, e, base).
 template <int REACH, int DTYPE, class Value>
 __device__ __forceinline__ void store_grid(const DecompressArgs &args, const TileMaps &maps, const float *table,
                                            u32 tile, const TileStart &s, u32 lane, Value value) {
@@ -276,31 +276,15 @@ __device__ __forceinline__ void store_grid(const DecompressArgs &args, const Til
     };
     if (kind == EPILOGUE_NONE)
         paint([&](int a, int e, float v, const float4 &, u64) { put_packed<REACH, DTYPE>(p, a, e, v); });
-    else
+    else if (kind == EPILOGUE_NORM)
         paint([&](int a, int e, float v, const float4 &n, u64) {
             put_clamped<REACH, DTYPE>(p, a, e, __fmaf_rn(n.y, v, n.z), floor);
         });
+    else
+        paint([&](int a, int e, float v, const float4 &n, u64 index) {
+            put_packed<REACH, DTYPE>(p, a, e, Epilogue<DTYPE>{args}(v, n, index));
+        });
     store_pieces_of<REACH, DTYPE>(args.y, g, tile, s, lane, p);
-}
-
-// Through any epilogue, of a tile without padding; w: of exchange_back. A function of its own, so that it costs the
-// others no registers.
-template <int REACH, int DTYPE>
-__device__ __noinline__ void store_grid_any(const DecompressArgs &args, const Painter<MODE_GRID> &painter,
-                                            const TileMaps &maps, const float *table, u32 tile, const TileStart &s,
-                                            u32 lane, const u32 (&w)[8]) {
-    const Epilogue<DTYPE> epilogue = {args};
-    u32 p[8][PIECE_WORDS<DTYPE>];
-    with_form<MODE_GRID>(painter.form, [&](auto form) {
-        for_numbers<REACH, 1>(
-            args.geometry, args.channel_map, maps, table, tile, s, lane,
-            [&](int a, int e, const float4 &n, const float4 &, u64 index) {
-                const u32 word = painter.prepare(w[word_of<REACH>(a, e)]);
-                float v = painter.template value<decltype(form)::value>(word, byte_of<REACH>(a, e), n.x);
-                put_packed<REACH, DTYPE>(p, a, e, epilogue(v, n, index));
-            },
-            [&](int a, int e, u64 index) { store_piece<REACH, DTYPE>(args.y, index, e, p[a]); });
-    });
 }
 
 // Codes as values where a thread's pieces lie.
@@ -319,11 +303,6 @@ __device__ __forceinline__ void store_pieces(const DecompressArgs &args, float s
             return;
         }
     }
-    if constexpr (MODE == MODE_GRID)
-        if (epilogue_kind(args) == EPILOGUE_ANY) {
-            store_grid_any<REACH, DTYPE>(args, painter, maps, table, tile, s, lane, w);
-            return;
-        }
     with_form<MODE>(painter.form, [&](auto form) {
         auto value = [&](int a, int e, float base) {
             const u32 word = painter.prepare(w[word_of<REACH>(a, e)]);
