@@ -23,17 +23,7 @@ __device__ __forceinline__ u32 choose(u32 mask, u32 a, u32 b) { // bits of a whe
 
 // ---- bytes ----
 
-__device__ __forceinline__ u32 subtract_bytes(u32 a, u32 b) {
-    u32 t = (a | SIGN_BITS) - (b & MAGNITUDE_BITS);
-    return t ^ logic3<0x82>(a, b, SIGN_BITS); // (a ^ ~b) & signs
-}
-
-// The sign bit stays; where it is 1 the other bits are inverted.
-__device__ __forceinline__ u32 fold_bytes(u32 v) {
-    return logic3<0x78>(v, permute<0xba98>(v, 0), MAGNITUDE_BITS);
-}
-
-// The same of biased codes, whose sign bit is upside down.
+// Biased codes folded: the sign bit, which they have upside down, stays; where it is 1 the other bits are inverted.
 __device__ __forceinline__ u32 fold_biased_bytes(u32 v) {
     return logic3<0x87>(v, permute<0xba98>(v, 0), MAGNITUDE_BITS);
 }

@@ -156,12 +156,6 @@ __device__ __forceinline__ void load_patterns(const void *tensor, const Geometry
     });
 }
 
-__device__ __forceinline__ void clear_patterns(u32 (&p)[8][4]) {
-#pragma unroll
-    for (int i = 0; i < 32; i++)
-        p[i / 4][i % 4] = 0;
-}
-
 // ---- storing ----
 
 template <int DTYPE> __device__ __forceinline__ void write4(void *to, const u32 *p) {
