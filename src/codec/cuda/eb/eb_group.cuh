@@ -125,6 +125,7 @@ __device__ __forceinline__ void finish_stats(const CompressArgs &args, Shared &s
         r->tiles_wide = (int64_t)summary.counts[4];
         stats_of(summary, range, totals, args.count, &r->stats);
     } else if (threadIdx.x == 0) {
+        __threadfence(); // what other groups added before they claimed
         const unsigned long long tiles = __ldcg(&totals->tiles);
         r->tiles_exact = (int64_t)(u32)tiles;
         r->tiles_wide = (int64_t)(tiles >> 32);
