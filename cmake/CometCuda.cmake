@@ -80,7 +80,7 @@ if(COMET_HAVE_CUDA)
     list(APPEND comet_cuda_device_flags -lineinfo)
   endif()
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.9)
-    list(APPEND comet_cuda_device_flags --compress-mode=size) # a third of the library's size
+    list(APPEND comet_cuda_device_flags --compress-mode=size) # kernels compress well
   endif()
   if(COMET_WERROR)
     list(APPEND comet_cuda_device_flags "SHELL:-Werror all-warnings")

@@ -64,7 +64,7 @@ typedef enum comet_rounding {
 
 typedef enum comet_stats_kind {
     COMET_STATS_EXACT = 0,
-    COMET_STATS_NONE = 1 /* not needed: a GPU is faster by a fifth without; a CPU gathers them all the same */
+    COMET_STATS_NONE = 1 /* not needed: a GPU is faster without; a CPU gathers them all the same */
 } comet_stats_kind;
 
 /*

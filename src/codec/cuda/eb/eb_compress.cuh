@@ -14,9 +14,8 @@
 #include "codec/cuda/eb/eb_group.cuh"
 #include "codec/cuda/tile/grid_table.cuh"
 
-// Blocks on a multiprocessor.
-template <int DTYPE, int MODE> constexpr int compress_blocks() {
-    return MODE == MODE_ANY ? 3 : MODE == MODE_GRID ? 4 : 5;
+constexpr int compress_blocks(int mode) { // on a multiprocessor
+    return mode == MODE_ANY ? 3 : mode == MODE_GRID ? 4 : 5;
 }
 
 // ---- the narrow class of a tile ----
@@ -79,12 +78,11 @@ __device__ __forceinline__ void compress_wide(const CompressArgs &args, const qu
                                               const TileStart &s, u32 lane, u32 *scratch, u32 *columns, TilePlan &plan,
                                               Value value) {
     u32 words[2][8], low[8], high[8], real[8];
+    auto code = [&](int a, int e) { return wide_code<DTYPE, MODE>(value(a, e), c.inverse); };
     pack_words<REACH>(words[0], [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
-        auto code = [&](int a, int e) { return wide_code<DTYPE, MODE>(value(a, e), c.inverse); };
         return pack_bytes(code(a0, e0), code(a1, e1), code(a2, e2), code(a3, e3));
     });
     pack_words<REACH>(words[1], [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
-        auto code = [&](int a, int e) { return wide_code<DTYPE, MODE>(value(a, e), c.inverse); };
         return pack_second_bytes(code(a0, e0), code(a1, e1), code(a2, e2), code(a3, e3));
     });
     exchange_codes<REACH>(words[0], lane, scratch + SCRATCH_PLANES, low);
@@ -362,7 +360,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 3) eb_survey_kernel(const __gri
 }
 
 template <int REACH, int DTYPE, int MODE>
-__global__ void __launch_bounds__(BLOCK_THREADS, compress_blocks<DTYPE, MODE>())
+__global__ void __launch_bounds__(BLOCK_THREADS, compress_blocks(MODE))
     eb_compress_kernel(const __grid_constant__ CompressArgs args) {
     __shared__ CompressShared shared;
     compress_group<REACH, DTYPE, MODE>(args, shared, NoObserver());
