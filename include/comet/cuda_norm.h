@@ -10,12 +10,12 @@
  *     batch.norm = &norm, batch.channels = c, batch.mean = mean, ...
  *     comet_cuda_norm_workspace(&x, &params, &workspace_bytes);
  *     comet_cuda_norm_statistics(&batch, &x, &exec);           // or known ones, and comet_cuda_norm_prepare
- *     comet_cuda_norm_forward(&norm, &x, &y, &params, &exec, &slot, NULL);         // x is not needed any more
+ *     comet_cuda_norm_forward(&norm, &x, &y, &params, &exec, &slot, NULL, NULL);   // x is not needed any more
  *     ...
- *     comet_cuda_norm_backward(&norm, &slot, NULL, &dy, &dx, dgamma, dbeta, &params, &exec, status);
+ *     comet_cuda_norm_backward(&norm, &slot, NULL, &dy, &dx, dgamma, dbeta, &params, &exec, status, NULL);
  *
  * Calls are like those of comet/cuda.h: ordered on a queue, returning at once, and fit for a graph. Tensors are
- * those of comet/cuda.h too (all four of one call of the same shape, layout and dtype), with a channel dimension: the
+ * those of comet/cuda.h too (all of one call of the same shape, layout and dtype), with a channel dimension: the
  * last of COMET_NHWC, the second of COMET_NCHW with three or more dimensions.
  *
  * In fp32, rounded to nearest, no flushing of subnormals, fma where written:
@@ -33,6 +33,13 @@
  *
  *     dz = off ? 0 : dy,   dbeta = sum dz,   dgamma = sum dz * u
  *     dx = gamma * inverse_std * (dz - dbeta / n - u * dgamma / n)                 n: values of a channel
+ *
+ * A layer that ends a residual block adds a tensor z before the ReLU (norm.adds, comet_cuda_norm_residual). Where it is
+ * off is no matter of u alone then: the grid has no threshold (NaN: always on), and the backward pass takes the mask
+ * from y, or from a stream of y that the forward pass writes beside that of u:
+ *
+ *     y = max(fma(gamma, u, beta) + z, 0), without ReLU fma(gamma, u, beta) + z; then rounded to y's dtype
+ *     dz = y <= 0 ? 0 : dy, without ReLU dy: the gradient of z, which is written; the rest as above
  *
  * Sums are formed in an order that depends on the shape and the kind of GPU alone:
  * the same input gives the same bits again.
@@ -65,6 +72,7 @@ typedef struct comet_cuda_norm {
     float *shift;     /* comet_cuda_norm_prepare writes these two, the other calls read them; */
     float *threshold; /* a kernel of the caller that knows the statistics first may write them in its place */
     int32_t relu;     /* 1: a ReLU follows in the same pass */
+    int32_t adds;     /* 1: a tensor is added before the ReLU: comet_cuda_norm_residual */
 } comet_cuda_norm;
 
 #define COMET_CUDA_NORM_INIT COMET_INIT_ZERO(comet_cuda_norm)
@@ -116,25 +124,50 @@ COMET_API comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, con
 COMET_API comet_status comet_cuda_norm_max_bytes(const comet_tensor *tensor, const comet_codec_params *params,
                                                  size_t *bytes);
 
+/* What a forward pass may do beside its own work. */
+typedef struct comet_cuda_norm_residual {
+    size_t size;                        /* sizeof(comet_cuda_norm_residual) */
+    const comet_tensor *add;            /* z; given exactly where norm->adds is 1 */
+    const comet_cuda_slot *y_slot;      /* NULL, or where a stream of y goes; only beside one of u */
+    const comet_codec_params *y_params; /* of that stream: codec COMET_CODEC_EB with keep_mask, rounding to nearest,
+                                           without checksum or grid; a relative bound only with device_stats */
+    comet_cuda_result *y_host;          /* NULL, or as `host`, of y's stream */
+} comet_cuda_norm_residual;
+
+#define COMET_CUDA_NORM_RESIDUAL_INIT COMET_INIT_ZERO(comet_cuda_norm_residual)
+
 /*
  * Writes y and, unless `slot` is NULL, the stream of u; y is the same either way. `params` say the bound, as for
  * comet_cuda_compress; codec must be COMET_CODEC_EB, rounding to nearest, without keep-mask, checksum or grid (it is
- * made from `norm`). Without a slot params, the workspace and `host` are not read, and y may be x.
+ * made from `norm`). Without a slot params, the workspace and `host` are not read, and y may be x or z. `residual` may
+ * be NULL; the stream of y is the one that comet_cuda_compress would write.
  */
 COMET_API comet_status comet_cuda_norm_forward(const comet_cuda_norm *norm, const comet_tensor *x,
                                                const comet_tensor *y, const comet_codec_params *params,
                                                const comet_codec_exec *exec, const comet_cuda_slot *slot,
-                                               comet_cuda_result *host);
+                                               comet_cuda_result *host, const comet_cuda_norm_residual *residual);
+
+/* Of a layer that adds: where the mask comes from, and where the gradient of z goes. */
+typedef struct comet_cuda_norm_residual_back {
+    size_t size;                        /* sizeof(comet_cuda_norm_residual_back) */
+    const comet_cuda_slot *y_slot;      /* the stream of y, */
+    const comet_codec_params *y_params; /* with the parameters it was made with; the bound may be any; */
+    const comet_tensor *y;              /* or y itself: one of the two is NULL. Without a ReLU neither is read */
+    const comet_tensor *dz;             /* may be dy; not dx */
+} comet_cuda_norm_residual_back;
+
+#define COMET_CUDA_NORM_RESIDUAL_BACK_INIT COMET_INIT_ZERO(comet_cuda_norm_residual_back)
 
 /*
  * Writes dx, dgamma and dbeta (device memory, `channels` values each) from the stream in `slot`, or if that is NULL
- * from `x`; one of the two is given. `status` is that of comet_cuda_decompress; it may be NULL without a slot. dx may
- * be dy.
+ * from `x`; one of the two is given. `status` is that of comet_cuda_decompress; it may be NULL where no stream is read.
+ * dx may be dy. `residual` is given exactly where norm->adds is 1.
  */
 COMET_API comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_cuda_slot *slot,
                                                 const comet_tensor *x, const comet_tensor *dy, const comet_tensor *dx,
                                                 float *dgamma, float *dbeta, const comet_codec_params *params,
-                                                const comet_codec_exec *exec, int32_t *status);
+                                                const comet_codec_exec *exec, int32_t *status,
+                                                const comet_cuda_norm_residual_back *residual);
 
 #ifdef __cplusplus
 }

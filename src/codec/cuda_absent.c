@@ -72,15 +72,17 @@ comet_status comet_cuda_norm_max_bytes(const comet_tensor *tensor, const comet_c
 
 comet_status comet_cuda_norm_forward(const comet_cuda_norm *norm, const comet_tensor *x, const comet_tensor *y,
                                      const comet_codec_params *params, const comet_codec_exec *exec,
-                                     const comet_cuda_slot *slot, comet_cuda_result *host) {
-    (void)norm, (void)x, (void)y, (void)params, (void)exec, (void)slot, (void)host;
+                                     const comet_cuda_slot *slot, comet_cuda_result *host,
+                                     const comet_cuda_norm_residual *residual) {
+    (void)norm, (void)x, (void)y, (void)params, (void)exec, (void)slot, (void)host, (void)residual;
     return absent();
 }
 
 comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_cuda_slot *slot, const comet_tensor *x,
                                       const comet_tensor *dy, const comet_tensor *dx, float *dgamma, float *dbeta,
-                                      const comet_codec_params *params, const comet_codec_exec *exec, int32_t *status) {
+                                      const comet_codec_params *params, const comet_codec_exec *exec, int32_t *status,
+                                      const comet_cuda_norm_residual_back *residual) {
     (void)norm, (void)slot, (void)x, (void)dy, (void)dx, (void)dgamma, (void)dbeta, (void)params, (void)exec;
-    (void)status;
+    (void)status, (void)residual;
     return absent();
 }

@@ -100,7 +100,7 @@ static int start_forward(norm_bed *b, int index, int with_stream) {
     comet_tensor x = cuda_input(&b->bed, index), y = cuda_output(&b->bed, index);
     comet_cuda_slot slot = cuda_slot(&b->codec, index);
     TRY_COMET(&b->gpu, comet_cuda_norm_forward(&b->norm, &x, &y, &b->codec.params, &b->codec.exec,
-                                               with_stream ? &slot : NULL, NULL));
+                                               with_stream ? &slot : NULL, NULL, NULL));
     return DONE;
 }
 
@@ -115,9 +115,10 @@ static int start_forward_stream(void *context, int index) {
 static int start_backward(norm_bed *b, int index, int from_stream) {
     comet_tensor x = cuda_input(&b->bed, index), dy = gradient(b, index), dx = cuda_output(&b->bed, index);
     comet_cuda_slot slot = cuda_slot(&b->codec, index);
-    TRY_COMET(&b->gpu, comet_cuda_norm_backward(&b->norm, from_stream ? &slot : NULL, from_stream ? NULL : &x, &dy, &dx,
-                                                table(b, b->tables.data, 6), table(b, b->tables.data, 7),
-                                                &b->codec.params, &b->codec.exec, from_stream ? status_word(b) : NULL));
+    TRY_COMET(&b->gpu,
+              comet_cuda_norm_backward(&b->norm, from_stream ? &slot : NULL, from_stream ? NULL : &x, &dy, &dx,
+                                       table(b, b->tables.data, 6), table(b, b->tables.data, 7), &b->codec.params,
+                                       &b->codec.exec, from_stream ? status_word(b) : NULL, NULL));
     return DONE;
 }
 

@@ -68,7 +68,7 @@ typedef struct cuda_codec_vtable {
 } cuda_codec_vtable;
 
 /* Bytes at the workspace's start that comet_cuda_workspace_init zeroes and every kernel leaves zero. */
-enum { CUDA_WORKSPACE_ZEROED = 512 };
+enum { CUDA_WORKSPACE_ZEROED = 1024 };
 
 extern const cuda_codec_vtable comet_cuda_raw, comet_cuda_eb, comet_cuda_zvc, comet_cuda_mask, comet_cuda_pool,
     comet_cuda_group, comet_cuda_dct;

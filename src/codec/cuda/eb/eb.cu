@@ -104,6 +104,7 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     a.start = job->slot.start;
     a.result = job->slot.result;
     a.workspace = (Workspace *)job->workspace;
+    a.records = a.workspace->records;
     a.seed = job->params->seed;
     a.grid = tables_of(grid_of(job->params));
     a.channel_map = channels_of(t, &g);

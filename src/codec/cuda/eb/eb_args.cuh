@@ -18,7 +18,8 @@ struct BoundSource {
     const comet_codec_stats *stats; // relative: times the rms of these; NULL: absolute
 };
 
-// The front of the workspace: all zero between calls. The blocks of a call meet here.
+// The front of the workspace: all zero between calls. The blocks of a call meet here. There is room for two: a call may
+// write two streams.
 struct Totals {                              // lines of their own: blocks wait for the answers
     alignas(128) unsigned long long claimed; // bytes of the payload so far and groups that asked: eb_records.cuh
     alignas(128) u32 done;                   // groups whose record is written
@@ -26,6 +27,9 @@ struct Totals {                              // lines of their own: blocks wait 
     u32 most;
     unsigned long long tiles; // without records: exact | wide << 32
 };
+
+enum { TOTALS_ROOM = CUDA_WORKSPACE_ZEROED / 2 };
+static_assert(sizeof(Totals) <= TOTALS_ROOM, "two totals fit into what is zero between calls");
 
 struct Workspace {
     Totals totals;
@@ -51,6 +55,7 @@ struct CompressArgs {
     const uint64_t *start;
     comet_cuda_result *result;
     Workspace *workspace;
+    uint4 *records; // in the workspace
     u64 seed;
     GridTables grid;
     ChannelMap channel_map;

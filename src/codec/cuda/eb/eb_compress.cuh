@@ -96,15 +96,15 @@ __device__ __forceinline__ void compress_wide(const CompressArgs &args, const qu
 }
 
 // Rounded to nearest, or with the mask kept. ENTRY_LEFT: the tile is one for compress_rare. PADDED: it may have some.
-template <int REACH, int DTYPE, int MODE, bool PADDED>
+template <int REACH, int DTYPE, int MODE, bool PADDED, int LOADS>
 __device__ __forceinline__ void compress_values(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
                                                 u32 warp, TilePlan &plan) {
     const TileStart s = tile_start<REACH>(args.geometry, tile);
     u32 w[8][PIECE_WORDS<DTYPE>], words[8], u[8], *scratch = shared.scratch[warp];
     if (PADDED && tile >= args.geometry.inner)
-        load_padded<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, w);
+        load_padded<REACH, DTYPE, LOADS>(args.x, args.geometry, tile, s, lane, w);
     else
-        load_packed<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, w);
+        load_packed<REACH, DTYPE, LOADS>(args.x, args.geometry, tile, s, lane, w);
     if (args.with_stats && warp == WARP_OF_RECORD && lane == 0) // while the tile is on its way
         shared.range_known = range_so_far(&args.workspace->totals);
     const Range range = MODE == MODE_KEEP ? range_of_mask<DTYPE>(w) : range_of_packed<DTYPE>(w);
@@ -252,7 +252,7 @@ __device__ __forceinline__ void compress_common(const CompressArgs &args, Compre
     if constexpr (MODE == MODE_GRID)
         compress_grid<REACH, DTYPE>(args, shared, tile, lane, warp, plan, observe);
     else
-        compress_values<REACH, DTYPE, MODE, PADDED>(args, shared, tile, lane, warp, plan);
+        compress_values<REACH, DTYPE, MODE, PADDED, Observer::LOADS>(args, shared, tile, lane, warp, plan);
 }
 
 // Any group, from the start. A function of its own, so that it costs the others no registers.
@@ -278,7 +278,7 @@ __device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressSh
     if (lane == 0)
         shared.entry[warp] = plan.entry | (plan.wide ? (u32)ENTRY_WIDE : 0);
     __syncthreads();
-    write_mixed<REACH, DTYPE>(args, shared, group, thread, plan);
+    write_mixed<REACH, DTYPE, Observer::LOADS>(args, shared, group, thread, plan);
     end_group(args, shared, thread);
 }
 
@@ -342,11 +342,11 @@ __device__ __forceinline__ void survey_group(const CompressArgs &args, CompressS
     }
     __syncthreads();
     if (warp == 0 && group < args.groups)
-        write_record(shared.stats, 0, 0, make_uint2(0, 0), args.workspace, group, lane);
+        write_record(shared.stats, 0, 0, make_uint2(0, 0), &args.workspace->totals, args.records + group, lane);
     if (!is_last_block(&args.workspace->totals, &shared.is_last))
         return;
     const uint2 range = range_so_far(&args.workspace->totals);
-    summarise(args.workspace->records, (u32)args.groups, shared.summary);
+    summarise(args.records, (u32)args.groups, shared.summary);
     if (threadIdx.x == 0)
         stats_of(shared.summary.all, range, &args.workspace->totals, args.count, &args.workspace->own);
 }

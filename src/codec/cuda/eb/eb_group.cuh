@@ -117,7 +117,7 @@ __device__ __forceinline__ void finish_stats(const CompressArgs &args, Shared &s
     Totals *totals = &args.workspace->totals;
     if (args.with_stats) {
         const uint2 range = range_so_far(totals);
-        summarise(args.workspace->records, (u32)args.groups, shared.summary);
+        summarise(args.records, (u32)args.groups, shared.summary);
         const Summary &summary = shared.summary.all;
         if (threadIdx.x != 0)
             return;
@@ -181,7 +181,7 @@ __device__ __forceinline__ void copy_tile(const u8 *from, u32 bytes, u8 *to, u32
 }
 
 // A tile of a mixed group. The slot holds a narrow one's bytes.
-template <int REACH, int DTYPE>
+template <int REACH, int DTYPE, int LOADS>
 __device__ __forceinline__ void write_special(const CompressArgs &args, CompressShared &shared, const TilePlan &plan,
                                               u32 tile, u32 lane, u32 warp, u8 *to) {
     u32 kind = plan.entry >> ENTRY_KIND_SHIFT, *scratch = shared.scratch[warp];
@@ -191,7 +191,7 @@ __device__ __forceinline__ void write_special(const CompressArgs &args, Compress
         copy_tile((const u8 *)(scratch + SCRATCH_TABLE), plan.entry & ENTRY_SIZE_MASK, to, lane);
     } else { // planning may have used the place of its values
         const TileStart s = tile_start<REACH>(args.geometry, tile);
-        rare_load<REACH, DTYPE>(args, tile, s, lane, scratch, NoObserver());
+        rare_load<REACH, DTYPE>(args, tile, s, lane, scratch, Unobserved<LOADS>());
         rare_write_exact<REACH>(args, scratch, s, tile < args.geometry.inner, lane, kind, to);
     }
 }
@@ -275,7 +275,7 @@ __device__ __forceinline__ void write_common(const CompressArgs &args, CompressS
         start = stream_start(args);
     }
     if (args.with_stats && warp == WARP_OF_RECORD)
-        write_record(shared.stats, 0, 0, shared.range_known, args.workspace, group, lane);
+        write_record(shared.stats, 0, 0, shared.range_known, &args.workspace->totals, args.records + group, lane);
     if (plan.entry)
         write_narrow<REACH>(plan, lane, shared.columns[warp], shared.out, g.begin);
     if (thread < g.room - g.bytes)
@@ -303,7 +303,7 @@ __device__ __forceinline__ void note_rare(const CompressArgs &args, GroupShared 
         __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES && (g.entry & 0xffff) >> ENTRY_KIND_SHIFT != KIND_CODES));
     const u32 wide = __popc(__ballot_sync(ALL_LANES, lane < GROUP_TILES && g.entry & ENTRY_WIDE));
     if (args.with_stats) {
-        write_record(shared.stats, exact, wide, make_uint2(0, 0), args.workspace, group, lane);
+        write_record(shared.stats, exact, wide, make_uint2(0, 0), &args.workspace->totals, args.records + group, lane);
     } else if (lane == 0 && (exact | wide)) {
         atomicAdd(&args.workspace->totals.tiles, exact | (unsigned long long)wide << 32);
         __threadfence();
@@ -311,7 +311,7 @@ __device__ __forceinline__ void note_rare(const CompressArgs &args, GroupShared 
 }
 
 // The same for a group in which not all tiles have narrow codes.
-template <int REACH, int DTYPE>
+template <int REACH, int DTYPE, int LOADS>
 __device__ __forceinline__ void write_mixed(const CompressArgs &args, CompressShared &shared, u32 group, u32 thread,
                                             const TilePlan &plan) {
     const u32 lane = thread & 31, warp = thread >> 5;
@@ -331,7 +331,7 @@ __device__ __forceinline__ void write_mixed(const CompressArgs &args, CompressSh
     if (warp == WARP_OF_TABLE)
         write_table(args.base + shared.start + STREAM_HEADER_BYTES, group, shared.offset, g.entry, lane);
     if (plan.entry)
-        write_special<REACH, DTYPE>(args, shared, plan, group * GROUP_TILES + warp, lane, warp, to + g.begin);
+        write_special<REACH, DTYPE, LOADS>(args, shared, plan, group * GROUP_TILES + warp, lane, warp, to + g.begin);
     if (thread < g.room - g.bytes)
         to[g.bytes + thread] = 0;
 }

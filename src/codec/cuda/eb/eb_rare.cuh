@@ -10,8 +10,9 @@
 
 // Looks on while a tensor is compressed on a grid, and sees its values scaled and shifted. at() is asked before a tile
 // without padding for something that gets each of a thread's values, and each piece behind them; value() gets those of
-// rare tiles. Some tiles come twice.
-struct NoObserver {
+// rare tiles. Some tiles come twice. LOADS: how the tensor is read.
+template <int HOW> struct Unobserved {
+    static constexpr int LOADS = HOW;
     struct Look {
         static constexpr int TABLES = 1; // that it reads: see for_numbers
         __device__ __forceinline__ void value(int, int, float, const float4 &) const {}
@@ -23,6 +24,7 @@ struct NoObserver {
     }
     __device__ __forceinline__ void value(u64, u32, float) const {}
 };
+typedef Unobserved<LOAD_ONCE> NoObserver;
 
 // ---- values in shared memory ----
 
@@ -43,7 +45,7 @@ __device__ __forceinline__ u32 rare_load(const CompressArgs &args, u32 tile, con
         const RarePlace place = rare_place_of<REACH>(g, s, i);
         u32 p = 0;
         if (place.is_real) {
-            p = read1<DTYPE>((const typename Pattern<DTYPE>::Word *)args.x + place.index);
+            p = read1<DTYPE, Observer::LOADS>((const typename Pattern<DTYPE>::Word *)args.x + place.index);
             real |= 1u << j;
             if (args.flags & STREAM_GRID) {
                 const u32 channel = rare_channel<REACH>(channels, place);

@@ -81,7 +81,7 @@ __device__ __forceinline__ uint2 range_so_far(const Totals *totals) {
 
 // Leaves the statistics of a group's tiles. By one warp.
 __device__ __forceinline__ void write_record(const TileStats *stats, u32 exact, u32 wide, uint2 range_known,
-                                             Workspace *workspace, u32 group, u32 lane) {
+                                             Totals *totals, uint4 *record, u32 lane) {
     const TileStats &t = stats[lane & 7];
     double a = t.sum_abs, b = t.sum_squares;
 #pragma unroll
@@ -95,11 +95,11 @@ __device__ __forceinline__ void write_record(const TileStats *stats, u32 exact, 
     int least = __reduce_min_sync(ALL_LANES, t.range.x), most = __reduce_max_sync(ALL_LANES, t.range.y);
     if (lane != 0)
         return;
-    workspace->records[group] = make_uint4(upper_half(a), upper_half(b), both, nonfinite | exact << 16 | wide << 24);
+    *record = make_uint4(upper_half(a), upper_half(b), both, nonfinite | exact << 16 | wide << 24);
     if (least <= most && totals_least(least) > range_known.x)
-        atomicMax(&workspace->totals.least, totals_least(least));
+        atomicMax(&totals->least, totals_least(least));
     if (least <= most && totals_most(most) > range_known.y)
-        atomicMax(&workspace->totals.most, totals_most(most));
+        atomicMax(&totals->most, totals_most(most));
 }
 
 // Says that what the calling thread wrote of its group can be read.

@@ -178,7 +178,8 @@ __device__ __forceinline__ void write_exact_group(const CompressArgs &args, Exac
     }
     if (args.with_stats && warp == WARP_OF_RECORD) {
         const u32 exact = __ballot_sync(ALL_LANES, lane < GROUP_TILES && g.entry >> ENTRY_KIND_SHIFT != KIND_CODES);
-        write_record(shared.stats, __popc(exact), 0, shared.range_known, args.workspace, group, lane);
+        write_record(shared.stats, __popc(exact), 0, shared.range_known, &args.workspace->totals, args.records + group,
+                     lane);
     }
     pack_exact<BYTES>(plan, o, lane, shared.out + g.begin);
     if (thread < g.room - g.bytes)

@@ -43,7 +43,7 @@ static NormTables tables_of(const comet_cuda_norm *n) {
 
 extern "C" cudaError_t comet_norm_prepare(const comet_cuda_norm *n, cudaStream_t queue) {
     NormPrepareArgs a = {n->mean,  n->inverse_std, n->gamma,         n->beta,
-                         n->shift, n->threshold,   (u32)n->channels, (u32)(n->relu != 0)};
+                         n->shift, n->threshold,   (u32)n->channels, (u32)(n->relu && !n->adds)};
     return n->channels ? comet_norm_launch_prepare(a, queue) : cudaSuccess;
 }
 
@@ -55,6 +55,7 @@ static cudaError_t forward_plain(const norm_forward_job *job) {
     NormPlainArgs a = {};
     u64 vector = 16 / comet_dtype_size(x->dtype);
     a.x = x->data;
+    a.add = job->add;
     a.y = job->y;
     a.tables = tables_of(job->norm);
     a.count = (u64)comet_tensor_count(x);
@@ -69,7 +70,9 @@ static cudaError_t forward_plain(const norm_forward_job *job) {
 }
 
 static GridTables grid_of(const comet_codec_grid *g) {
-    GridTables t = {g->scale, g->shift, g->threshold, g->slope};
+    GridTables t = {};
+    if (g)
+        t = {g->scale, g->shift, g->threshold, g->slope};
     return t;
 }
 
@@ -79,7 +82,8 @@ static void set_bound(CompressArgs *a, const comet_codec_params *p) {
         a->bound.stats = (const comet_codec_stats *)p->device_stats;
     a->bound_is_known = !p->device_bound && p->bound_kind == COMET_BOUND_ABSOLUTE;
     if (a->bound_is_known)
-        comet_quantiser_init(&a->q, comet_quantiser_bound(p->bound, COMET_F32), COMET_F32, a->flags);
+        comet_quantiser_init(&a->q, comet_quantiser_bound(p->bound, (comet_dtype)a->dtype), (comet_dtype)a->dtype,
+                             a->flags);
 }
 
 static CompressArgs compress_args(const cuda_compress_job *job) {
@@ -92,13 +96,14 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     a.start = job->slot.start;
     a.result = job->slot.result;
     a.workspace = (Workspace *)job->workspace;
+    a.records = a.workspace->records;
     a.grid = grid_of(job->params->grid);
     a.channel_map = map_of(s);
     a.count = (u64)comet_tensor_count(job->tensor);
     a.groups = s.groups;
     a.payload_start = eb_payload_start(a.groups);
     a.flags = job->fields.flags;
-    a.dtype = COMET_F32;
+    a.dtype = (u32)job->fields.dtype;
     a.with_stats = job->params->stats_kind != COMET_STATS_NONE;
     a.header = job->header;
     set_bound(&a, job->params);
@@ -116,22 +121,40 @@ static cudaError_t survey(comet_dtype dtype, Reach reach, CompressArgs *a, cudaS
     return error;
 }
 
+// Both streams use one workspace: the totals of y's lie behind those of u's, and so do its records.
+extern "C" size_t comet_norm_forward_workspace(const comet_tensor *tensor, int keeps_y) {
+    return eb_workspace_bytes(shape_of(tensor).groups * (keeps_y ? 2 : 1));
+}
+
+static void add_y(NormResidualArgs *a, const cuda_compress_job *job) {
+    a->keeps_y = 1;
+    a->y = compress_args(job);
+    a->y.workspace = (Workspace *)(job->workspace + TOTALS_ROOM);
+    a->y.records = a->forward.codec.records + a->y.groups;
+}
+
 extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
     if (!job->has_slot)
         return forward_plain(job);
     const comet_codec_params *p = job->codec.params;
     comet_dtype dtype = job->codec.tensor->dtype;
     Reach reach = shape_of(job->codec.tensor).reach;
-    NormForwardArgs a = {compress_args(&job->codec), tables_of(job->norm), job->y};
+    NormResidualArgs a = {{compress_args(&job->codec), tables_of(job->norm), job->y}, job->add, {}, 0};
     cudaStream_t queue = job->codec.queue;
     if (p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
-        cudaError_t error = survey(dtype, reach, &a.codec, queue);
+        cudaError_t error = survey(dtype, reach, &a.forward.codec, queue);
         if (error != cudaSuccess)
             return error;
     }
-    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(reach, a, queue)
-           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(reach, a, queue)
-                                : comet_norm_launch_forward_bf16(reach, a, queue);
+    if (job->has_y_slot)
+        add_y(&a, &job->y_codec);
+    if (a.add || a.keeps_y)
+        return dtype == COMET_F32   ? comet_norm_launch_residual_f32(reach, a, queue)
+               : dtype == COMET_F16 ? comet_norm_launch_residual_f16(reach, a, queue)
+                                    : comet_norm_launch_residual_bf16(reach, a, queue);
+    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(reach, a.forward, queue)
+           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(reach, a.forward, queue)
+                                : comet_norm_launch_forward_bf16(reach, a.forward, queue);
 }
 
 // ---- backward ----
@@ -187,15 +210,16 @@ static NormSums sums_of(const norm_backward_job *job, const Shape &s, u64 blocks
     return n;
 }
 
+// Without parameters there is no stream.
 static DecompressArgs decompress_args(const cuda_decompress_job *job, const Shape &s) {
     DecompressArgs a = {};
     a.geometry = device_geometry(&s.tiles);
     a.groups = s.groups;
     a.channel_map = map_of(s);
     a.status = job->status;
-    a.dtype = COMET_F32;
     if (!job->params)
         return a;
+    a.dtype = (u32)job->fields.dtype;
     eb_set_slot(&a, job->slot);
     a.grid = grid_of(job->params->grid);
     a.flags = job->fields.flags;
@@ -213,6 +237,20 @@ static norm_launch_backward *launcher_of(comet_dtype dtype, NormFrom from) {
                                 : comet_norm_launch_x_bf16;
 }
 
+// The sums, and dz.
+static cudaError_t run_masked(const norm_backward_job *job, const Shape &s, NormFrom from, const NormBackwardArgs &args,
+                              dim3 blocks) {
+    comet_dtype dtype = job->codec.tensor->dtype;
+    NormMaskedArgs a = {};
+    (NormBackwardArgs &)a = args;
+    a.y_codec = decompress_args(&job->y_codec, s);
+    a.y = job->y;
+    a.dz = job->dz;
+    return dtype == COMET_F32   ? comet_norm_launch_masked_f32(s.reach, from, a, blocks, job->codec.queue)
+           : dtype == COMET_F16 ? comet_norm_launch_masked_f16(s.reach, from, a, blocks, job->codec.queue)
+                                : comet_norm_launch_masked_bf16(s.reach, from, a, blocks, job->codec.queue);
+}
+
 extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
     Shape s = shape_of(job->codec.tensor);
     NormFrom from = job->x ? NORM_FROM_X : NORM_FROM_STREAM;
@@ -228,7 +266,11 @@ extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
     a.sums = sums_of(job, s, blocks.x);
     norm_launch_backward *run = launcher_of(job->codec.tensor->dtype, from);
     cudaStream_t queue = job->codec.queue;
-    cudaError_t error = s.groups ? run(s.reach, NORM_SUMS, a, blocks, queue) : cudaSuccess;
+    cudaError_t error = cudaSuccess;
+    if (s.groups)
+        error = job->dz ? run_masked(job, s, from, a, blocks) : run(s.reach, NORM_SUMS, a, blocks, queue);
+    if (job->dz)
+        a.dy = job->dz; // the mask is in it
     if (error == cudaSuccess)
         error = comet_norm_launch_totals(reach_is_last(s.reach), a, queue);
     if (error == cudaSuccess && s.groups)

@@ -7,7 +7,7 @@
 #include "codec/cuda/tile/grid_table.cuh"
 
 enum NormFrom { NORM_FROM_STREAM, NORM_FROM_X };
-enum NormPass { NORM_SUMS, NORM_DX };
+enum NormPass { NORM_SUMS, NORM_DX, NORM_MASKED_SUMS }; // masked: dz is made from dy first, and written
 
 // Blocks on a multiprocessor.
 constexpr int norm_backward_blocks(int from) {
@@ -26,10 +26,18 @@ struct NormForwardArgs {
     void *y;
 };
 
+// The same with more to do.
+struct NormResidualArgs {
+    NormForwardArgs forward;
+    const void *add; // NULL: nothing is added
+    CompressArgs y;
+    u32 keeps_y; // the stream of y is written, too
+};
+
 // Without a stream: every position is `length` vectors; a block walks down `a_walk` positions, `a_step` at a time,
 // `a_row` vectors wide. Or, where that does not work out, values one after the other.
 struct NormPlainArgs {
-    const void *x;
+    const void *x, *add; // add: NULL, or what is added
     void *y;
     NormTables tables;
     u64 rows, a_walk;
@@ -41,7 +49,8 @@ struct NormPlainArgs {
 struct NormPrepareArgs {
     const float *mean, *inverse_std, *gamma, *beta;
     float *shift, *threshold;
-    u32 channels, relu;
+    u32 channels;
+    u32 has_threshold; // a ReLU follows, and nothing is added before it
 };
 
 // How the sums of a channel are put together from those of blocks (channels last) or tiles.
@@ -65,6 +74,17 @@ struct NormBackwardArgs {
     NormSums sums;
 };
 
+// The mask comes from y: of NORM_MASKED_SUMS.
+struct NormMaskedArgs : NormBackwardArgs {
+    DecompressArgs y_codec; // the stream of y
+    const void *y;          // NULL: there is a stream
+    void *dz;
+};
+
+template <int PASS> struct NormArgsOf { typedef NormBackwardArgs Type; };
+template <> struct NormArgsOf<NORM_MASKED_SUMS> { typedef NormMaskedArgs Type; };
+template <int PASS> using NormArgs = typename NormArgsOf<PASS>::Type;
+
 // ---- one channel ----
 
 // The tables that follow from a channel's statistics.
@@ -74,7 +94,7 @@ __device__ __forceinline__ void norm_prepare(const NormPrepareArgs &args, u32 c,
     if (gamma == 0.0f)
         threshold = beta <= 0.0f ? INFINITY : -INFINITY;
     args.shift[c] = -__fmul_rn(mean, inverse_std);
-    args.threshold[c] = args.relu ? threshold : __uint_as_float(0x7fc00000u);
+    args.threshold[c] = args.has_threshold ? threshold : __uint_as_float(0x7fc00000u);
 }
 
 // ---- one value ----
@@ -87,6 +107,10 @@ __device__ __forceinline__ bool norm_is_off(float u, float threshold, float gamm
 // The threshold is rounded such that a channel is off exactly where this fma is not above 0.
 __device__ __forceinline__ float norm_y(float u, float gamma, float beta, float floor) {
     return not_below(__fmaf_rn(gamma, u, beta), floor);
+}
+
+__device__ __forceinline__ float norm_y_added(float u, float gamma, float beta, float add, float floor) {
+    return not_below(__fadd_rn(__fmaf_rn(gamma, u, beta), add), floor);
 }
 
 #endif

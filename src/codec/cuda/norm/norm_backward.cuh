@@ -1,25 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward pass of a batch normalisation, from a stream of u or from x: first the sums dbeta and dgamma, then dx.
-// Both passes go over tiles as the codec does, a warp a tile.
+// Both passes go over tiles as the codec does, a warp a tile. Behind an addend the first pass makes and writes dz, too.
 #ifndef COMET_CODEC_CUDA_NORM_BACKWARD_CUH
 #define COMET_CODEC_CUDA_NORM_BACKWARD_CUH
 
+#include "codec/cuda/norm/norm_mask.cuh"
 #include "codec/cuda/norm/norm_sums.cuh"
 
 // dx is made from the last tile on: what the sums read last is still in the L2 cache then.
 template <int PASS> using NormTiles = WalkTiles<PASS == NORM_DX>;
 
+// dz may lie where dy does: each value is read before it is written, by the same thread.
+constexpr int norm_dy_loads(int pass) {
+    return pass == NORM_MASKED_SUMS ? LOAD_WRITTEN : pass == NORM_DX ? LOAD_ONCE : LOAD_AGAIN;
+}
+
 // ---- common tiles ----
 
 // A warp on its way over tiles.
 template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
-    const NormBackwardArgs &args;
+    const NormArgs<PASS> &args;
     NormBackwardShared &shared;
     u32 lane;
     float *table;
     float2 sums[NORM_SETS<REACH>]; // where channels come last: of all its tiles
+    NormMask<REACH, DTYPE> mask;   // NORM_MASKED_SUMS
 
-    __device__ __forceinline__ NormWalk(const NormBackwardArgs &a, NormBackwardShared &s) : args(a), shared(s) {
+    __device__ __forceinline__ NormWalk(const NormArgs<PASS> &a, NormBackwardShared &s) : args(a), shared(s) {
         lane = threadIdx.x & 31;
         table = shared.tables[threadIdx.x >> 5];
 #pragma unroll
@@ -36,19 +43,29 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
         NormSource<REACH, DTYPE, FROM> source;
         Form form = FORM_GRID;
         TileMaps maps;
+        TileSource y = {};
+        if constexpr (PASS == NORM_MASKED_SUMS)
+            y = mask.find(args, shared, tile, lane);
         if (tile >= g.inner)
             return false;
         if constexpr (!reach_is_last(REACH))
-            if ((PASS == NORM_SUMS && !norm_has_units<REACH>(g, map)) ||
+            if ((PASS != NORM_DX && !norm_has_units<REACH>(g, map)) ||
                 !norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], s, lane, table, maps))
+                return false;
+        if constexpr (PASS == NORM_MASKED_SUMS)
+            if (!mask.read(args, shared, y, tile, s, lane))
                 return false;
         if constexpr (FROM == NORM_FROM_STREAM) // other warps' loads are on their way meanwhile
             if (!norm_decode<REACH>(shared.codec.q, from, lane, source.words, form))
                 return false;
         u32 dy[8][PIECE_WORDS<DTYPE>];
         if constexpr (FROM == NORM_FROM_X)
-            load_packed<REACH, DTYPE, PASS == NORM_DX>(args.x, g, tile, s, lane, source.x);
-        load_packed<REACH, DTYPE, PASS == NORM_DX>(args.dy, g, tile, s, lane, dy);
+            load_packed<REACH, DTYPE, PASS == NORM_DX ? LOAD_ONCE : LOAD_AGAIN>(args.x, g, tile, s, lane, source.x);
+        load_packed<REACH, DTYPE, norm_dy_loads(PASS)>(args.dy, g, tile, s, lane, dy);
+        if constexpr (PASS == NORM_MASKED_SUMS) {
+            mask.apply(dy);
+            store_packed<REACH, DTYPE>(args.dz, g, tile, s, lane, dy);
+        }
         if (FROM == NORM_FROM_X || form == FORM_GRID)
             pass<FORM_GRID>(tile, s, maps, source, dy);
         else
@@ -74,7 +91,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
                                             const u32 (&dy)[8][PIECE_WORDS<DTYPE>], int a, int e,
                                             const float4 &n) const {
         const float w = __fmaf_rn(source.template at<FORM>(a, e), n.x, n.y);
-        return make_float2(w, w <= n.z ? 0.0f : packed_value<DTYPE>(dy, a, e));
+        return make_float2(w, PASS != NORM_MASKED_SUMS && w <= n.z ? 0.0f : packed_value<DTYPE>(dy, a, e));
     }
 
     template <int FORM>
@@ -143,15 +160,16 @@ template <int DTYPE> struct NormRareWrite {
     }
 };
 
+// `on`: see NormRare.
 template <int REACH, int DTYPE, int FROM, int PASS>
-__device__ __forceinline__ bool norm_rare_tile(const NormBackwardArgs &args, const quantiser &q,
-                                               const TileSource &source, u32 tile, u32 lane, float2 &sum) {
+__device__ __forceinline__ bool norm_rare_tile(const NormArgs<PASS> &args, const quantiser &q, const TileSource &source,
+                                               u32 tile, u32 lane, u32 on, float2 &sum) {
     if constexpr (PASS == NORM_DX) {
         NormRareWrite<DTYPE> visit = {args};
-        return norm_visit<REACH, DTYPE, FROM>(args, q, source, tile, lane, visit);
+        return norm_visit<REACH, DTYPE, FROM, PASS>(args, q, source, tile, lane, on, visit);
     } else if constexpr (reach_is_last(REACH)) {
         NormRareLanes visit = {sum};
-        const bool good = norm_visit<REACH, DTYPE, FROM>(args, q, source, tile, lane, visit);
+        const bool good = norm_visit<REACH, DTYPE, FROM, PASS>(args, q, source, tile, lane, on, visit);
         sum = visit.sum;
         return good;
     } else {
@@ -162,7 +180,7 @@ __device__ __forceinline__ bool norm_rare_tile(const NormBackwardArgs &args, con
             to[i] = make_float2(0.0f, 0.0f);
         __syncwarp();
         NormRareMaps visit = {args.codec.channel_map, maps, to, {}, 0};
-        const bool good = norm_visit<REACH, DTYPE, FROM>(args, q, source, tile, lane, visit);
+        const bool good = norm_visit<REACH, DTYPE, FROM, PASS>(args, q, source, tile, lane, on, visit);
         __syncwarp();
         for (u32 i = lane; i < maps.count; i += 32) // of u, not of w
             if (__ldg(args.tables.gamma + channel_of_map(args.codec.channel_map, maps, i)) < 0.0f)
@@ -174,7 +192,7 @@ __device__ __forceinline__ bool norm_rare_tile(const NormBackwardArgs &args, con
 // The tiles of a warp that `left` has a bit for; what they add to its lanes' sums. A function of its own, so that it
 // costs the others no registers.
 template <int REACH, int DTYPE, int FROM, int PASS>
-__device__ __noinline__ float2 norm_rest(const NormBackwardArgs &args, DecompressShared &shared,
+__device__ __noinline__ float2 norm_rest(const NormArgs<PASS> &args, NormBackwardShared &shared,
                                          const NormTiles<PASS> &tiles, u64 left) {
     const u32 lane = threadIdx.x & 31;
     float2 sum = make_float2(0.0f, 0.0f);
@@ -188,10 +206,14 @@ __device__ __noinline__ float2 norm_rest(const NormBackwardArgs &args, Decompres
             continue;
         const u32 tile = tiles.tile(round);
         TileSource source = {};
+        u32 on = ~0u;
+        bool good = true;
+        if constexpr (PASS == NORM_MASKED_SUMS)
+            good = norm_rare_mask<REACH, DTYPE>(args, shared, tile, lane, on);
         if (FROM == NORM_FROM_STREAM)
-            source = find_again(view, shared, tile);
-        bool good = FROM == NORM_FROM_X || source.from;
-        good = good && norm_rare_tile<REACH, DTYPE, FROM, PASS>(args, shared.q, source, tile, lane, sum);
+            source = find_again(view, shared.codec, tile);
+        good = good && (FROM == NORM_FROM_X || source.from);
+        good = good && norm_rare_tile<REACH, DTYPE, FROM, PASS>(args, shared.codec.q, source, tile, lane, on, sum);
         if (!good && lane == 0)
             *args.codec.status = COMET_ERROR_CORRUPT;
         __syncwarp(); // the stage is used again
@@ -203,19 +225,24 @@ __device__ __noinline__ float2 norm_rest(const NormBackwardArgs &args, Decompres
 
 template <int REACH, int DTYPE, int FROM, int PASS>
 __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
-    norm_backward_kernel(const __grid_constant__ NormBackwardArgs args) {
+    norm_backward_kernel(const __grid_constant__ NormArgs<PASS> args) {
     __shared__ NormBackwardShared shared;
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Geometry &g = args.codec.geometry;
     const NormTiles<PASS> tiles(g.tiles);
     StreamView view = {};
     TileMaps none_yet;
+    if constexpr (PASS == NORM_MASKED_SUMS)
+        if (!norm_open_mask(args, shared))
+            return;
     if (FROM == NORM_FROM_STREAM && !open_stream(args.codec, shared.codec, view))
         return;
     if (reach_is_last(REACH) && tiles.rounds)
         norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane,
                                             shared.tables[warp], none_yet);
     NormWalk<REACH, DTYPE, FROM, PASS> walk(args, shared);
+    if constexpr (PASS == NORM_MASKED_SUMS)
+        walk.mask.start(args, shared, tiles.first, lane);
     float2 rare = make_float2(0.0f, 0.0f);
     u64 left = 0;
     if (FROM == NORM_FROM_STREAM) {
@@ -229,8 +256,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
         }
     }
     if (left)
-        rare = norm_rest<REACH, DTYPE, FROM, PASS>(args, shared.codec, tiles, left);
-    if constexpr (PASS == NORM_SUMS && reach_is_last(REACH)) {
+        rare = norm_rest<REACH, DTYPE, FROM, PASS>(args, shared, tiles, left);
+    if constexpr (PASS != NORM_DX && reach_is_last(REACH)) {
         norm_lane_sums<REACH>(walk.sums, rare, lane, shared.sums + 32 * warp);
         __syncthreads();
         norm_put_block(args, shared.sums);

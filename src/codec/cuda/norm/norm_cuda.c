@@ -86,6 +86,28 @@ static comet_status take_params(comet_codec_params *p, const comet_codec_params 
     return COMET_OK;
 }
 
+/* Those of a stream of y. */
+static comet_status take_y_params(comet_codec_params *p, const comet_codec_params *given) {
+    COMET_TRY(comet_call_params(p, given));
+    const char *wrong = p->codec != COMET_CODEC_EB           ? "codec must be COMET_CODEC_EB"
+                        : p->rounding != COMET_ROUND_NEAREST ? "rounding must be to nearest"
+                        : !p->keep_mask                      ? "keep_mask must be 1"
+                        : p->checksum                        ? "checksum must be 0"
+                        : p->grid                            ? "grid must be NULL"
+                                                             : NULL;
+    return wrong ? comet_fail(COMET_ERROR_UNSUPPORTED, "residual->y_params->%s", wrong) : COMET_OK;
+}
+
+/* What matters for decoding; the rest may be anything. */
+static comet_status take_decode_params(comet_codec_params *p, const comet_codec_params *given) {
+    COMET_TRY(comet_call_params(p, given));
+    p->bound = 0.0;
+    p->bound_kind = COMET_BOUND_ABSOLUTE;
+    p->device_bound = NULL;
+    p->device_stats = NULL;
+    return COMET_OK;
+}
+
 static comet_codec_grid grid_of(const comet_cuda_norm *norm) {
     return (comet_codec_grid){norm->channels, norm->inverse_std, norm->shift, norm->threshold, norm->gamma};
 }
@@ -132,9 +154,10 @@ comet_status comet_cuda_norm_workspace(const comet_tensor *tensor, const comet_c
     comet_begin();
     COMET_TRY(take_query(tensor, params, bytes, &p, &grid));
     COMET_TRY(comet_cuda_workspace(tensor, &p, bytes));
-    size_t backward = comet_norm_workspace(tensor), statistics = comet_norm_statistics_workspace(tensor);
-    *bytes = *bytes > backward ? *bytes : backward;
-    *bytes = *bytes > statistics ? *bytes : statistics;
+    const size_t all[] = {comet_norm_forward_workspace(tensor, 1), comet_norm_workspace(tensor),
+                          comet_norm_statistics_workspace(tensor)};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        *bytes = *bytes > all[i] ? *bytes : all[i];
     return COMET_OK;
 }
 
@@ -227,13 +250,61 @@ static comet_status add_slot(norm_forward_job *job, comet_codec_params *p, const
     return COMET_OK;
 }
 
+/* And a stream of y. */
+static comet_status add_y_slot(norm_forward_job *job, comet_codec_params *p, const comet_tensor *y,
+                               const comet_codec_exec *exec, const comet_cuda_norm_residual *residual) {
+    size_t unused;
+    COMET_REQUIRE(job->has_slot, "residual->y_slot is given, and slot is not: comet_cuda_compress makes streams of y");
+    COMET_TRY(comet_cuda_check_slot(residual->y_slot, 1));
+    COMET_TRY(take_y_params(p, residual->y_params));
+    COMET_TRY(comet_cuda_workspace(y, p, &unused)); /* for its checks */
+    if (p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "residual->y_params->bound is relative, and device_stats is NULL");
+    COMET_TRY(comet_cuda_check_workspace(exec, comet_norm_forward_workspace(y, 1)));
+    job->has_y_slot = 1;
+    job->y_codec = (cuda_compress_job){.tensor = y,
+                                       .params = p,
+                                       .slot = *residual->y_slot,
+                                       .workspace = exec->workspace,
+                                       .queue = (cudaStream_t)exec->queue};
+    make_header(y, p, &job->y_codec.fields, &job->y_codec.header);
+    return COMET_OK;
+}
+
+/* What is added. */
+static comet_status add_addend(norm_forward_job *job, const comet_tensor *y, const comet_tensor *add, int32_t device) {
+    COMET_REQUIRE(!job->norm->adds == !add, "residual->add must be given where norm->adds is 1, and only there");
+    if (!add)
+        return COMET_OK;
+    COMET_TRY(check_pair(y, "y", add, "residual->add", job->norm, device));
+    /* tiles that are stored exactly are read twice */
+    COMET_REQUIRE(!job->has_slot || add->data != y->data || !comet_tensor_count(y),
+                  "y->data must not be residual->add's where slot is given");
+    job->add = add->data;
+    return COMET_OK;
+}
+
+static comet_status take_residual(comet_cuda_norm_residual *residual, const comet_cuda_norm_residual *given) {
+    static const comet_cuda_norm_residual defaults = COMET_CUDA_NORM_RESIDUAL_INIT;
+    return comet_sized_read(residual, sizeof *residual, given, &defaults, "residual");
+}
+
+/* Copies results to the host, where that is asked for. */
+static cudaError_t copy_result(comet_cuda_result *host, const comet_cuda_slot *slot, cudaStream_t queue) {
+    if (!slot || !host)
+        return cudaSuccess;
+    return cudaMemcpyAsync(host, slot->result, sizeof *host, cudaMemcpyDeviceToHost, queue);
+}
+
 static comet_status forward(const comet_cuda_norm *norm, const comet_tensor *x, const comet_tensor *y,
                             const comet_codec_params *params, const comet_codec_exec *exec, const comet_cuda_slot *slot,
-                            comet_cuda_result *host) {
+                            comet_cuda_result *host, const comet_cuda_norm_residual *residual) {
     int32_t device;
     comet_cuda_norm n;
     comet_codec_exec e;
-    comet_codec_params p;
+    comet_codec_params p, y_p;
+    comet_cuda_norm_residual more;
+    COMET_TRY(take_residual(&more, residual));
     COMET_TRY(comet_cuda_current(&device));
     COMET_TRY(take_norm(&n, norm));
     COMET_TRY(comet_call_exec(&e, exec));
@@ -244,20 +315,26 @@ static comet_status forward(const comet_cuda_norm *norm, const comet_tensor *x, 
         COMET_TRY(add_slot(&job, &p, params, &grid, &e, slot));
     /* tiles that are stored exactly read x twice */
     COMET_REQUIRE(!slot || x->data != y->data || !comet_tensor_count(x), "y->data must not be x's where slot is given");
+    COMET_TRY(add_addend(&job, y, more.add, device));
+    if (more.y_slot)
+        COMET_TRY(add_y_slot(&job, &y_p, y, &e, &more));
     job.y = y->data;
     cudaError_t error = comet_norm_forward(&job);
-    if (error == cudaSuccess && slot && host)
-        error = cudaMemcpyAsync(host, slot->result, sizeof *host, cudaMemcpyDeviceToHost, job.codec.queue);
+    if (error == cudaSuccess)
+        error = copy_result(host, slot, job.codec.queue);
+    if (error == cudaSuccess)
+        error = copy_result(more.y_host, more.y_slot, job.codec.queue);
     return comet_cuda_status(error);
 }
 
 comet_status comet_cuda_norm_forward(const comet_cuda_norm *norm, const comet_tensor *x, const comet_tensor *y,
                                      const comet_codec_params *params, const comet_codec_exec *exec,
-                                     const comet_cuda_slot *slot, comet_cuda_result *host) {
+                                     const comet_cuda_slot *slot, comet_cuda_result *host,
+                                     const comet_cuda_norm_residual *residual) {
     fenv_t callers; /* steps are computed from the bound on the host */
     comet_begin();
     comet_fp_enter(&callers);
-    comet_status status = forward(norm, x, y, params, exec, slot, host);
+    comet_status status = forward(norm, x, y, params, exec, slot, host, residual);
     comet_fp_leave(&callers);
     return status;
 }
@@ -269,11 +346,7 @@ static comet_status take_slot(norm_backward_job *job, comet_codec_params *p, con
     comet_codec_params given;
     COMET_TRY(comet_cuda_check_slot(slot, 0));
     COMET_TRY(comet_cuda_check_status_word(device_status));
-    COMET_TRY(comet_call_params(&given, params));
-    given.bound = 0.0; /* not needed for decoding: may be anything */
-    given.bound_kind = COMET_BOUND_ABSOLUTE;
-    given.device_bound = NULL;
-    given.device_stats = NULL;
+    COMET_TRY(take_decode_params(&given, params));
     COMET_TRY(take_params(p, &given, grid));
     COMET_TRY(comet_cuda_workspace(job->codec.tensor, p, &unused)); /* for its checks */
     job->codec.params = p;
@@ -290,6 +363,57 @@ static comet_status take_x(norm_backward_job *job, const comet_tensor *x, int32_
     return COMET_OK;
 }
 
+/* Where the mask comes from: a stream of y, */
+static comet_status take_y_slot(norm_backward_job *job, comet_codec_params *p, int32_t *device_status,
+                                const comet_cuda_norm_residual_back *residual) {
+    size_t unused;
+    comet_codec_params given;
+    COMET_TRY(comet_cuda_check_slot(residual->y_slot, 0));
+    COMET_TRY(comet_cuda_check_status_word(device_status));
+    COMET_TRY(take_decode_params(&given, residual->y_params));
+    COMET_TRY(take_y_params(p, &given));
+    COMET_TRY(comet_cuda_workspace(job->codec.tensor, p, &unused)); /* for its checks */
+    job->y_codec.params = p;
+    job->y_codec.slot = *residual->y_slot;
+    job->codec.status = job->y_codec.status = device_status; /* tiles of either stream may be damaged */
+    make_header(job->codec.tensor, p, &job->y_codec.fields, &job->y_codec.header);
+    return COMET_OK;
+}
+
+/* or y. Without a ReLU there is no mask. */
+static comet_status take_mask(norm_backward_job *job, comet_codec_params *p, const comet_tensor *dy,
+                              const comet_cuda_norm_residual_back *residual, int32_t device, int32_t *device_status) {
+    COMET_TRY(check_pair(dy, "dy", residual->dz, "residual->dz", job->norm, device));
+    COMET_REQUIRE(residual->dz->data != job->codec.tensor->data || !comet_tensor_count(dy),
+                  "residual->dz must not lie where dx does");
+    job->dz = residual->dz->data;
+    if (!job->norm->relu)
+        return COMET_OK;
+    COMET_REQUIRE(!residual->y_slot != !residual->y, "one of residual->y_slot and y must be given, the other NULL");
+    if (residual->y_slot)
+        return take_y_slot(job, p, device_status, residual);
+    COMET_TRY(check_pair(dy, "dy", residual->y, "residual->y", job->norm, device));
+    job->y = residual->y->data;
+    return COMET_OK;
+}
+
+/* Without a ReLU dz is dy, as it is. */
+static cudaError_t copy_dz(norm_backward_job *job, const comet_tensor *dy) {
+    void *dz = job->dz;
+    size_t bytes = (size_t)comet_tensor_count(dy) * comet_dtype_size(dy->dtype);
+    job->dz = NULL;
+    if (dz == dy->data || !bytes)
+        return cudaSuccess;
+    return cudaMemcpyAsync(dz, dy->data, bytes, cudaMemcpyDeviceToDevice, job->codec.queue);
+}
+
+static comet_status take_residual_back(comet_cuda_norm_residual_back *residual,
+                                       const comet_cuda_norm_residual_back *given, const comet_cuda_norm *norm) {
+    static const comet_cuda_norm_residual_back defaults = COMET_CUDA_NORM_RESIDUAL_BACK_INIT;
+    COMET_REQUIRE(!norm->adds == !given, "residual must be given where norm->adds is 1, and only there");
+    return comet_sized_read(residual, sizeof *residual, given, &defaults, "residual");
+}
+
 static comet_status check_sums(const comet_cuda_norm *norm, const float *dgamma, const float *dbeta) {
     if (!norm->channels)
         return COMET_OK;
@@ -301,15 +425,18 @@ static comet_status check_sums(const comet_cuda_norm *norm, const float *dgamma,
 
 comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_cuda_slot *slot, const comet_tensor *x,
                                       const comet_tensor *dy, const comet_tensor *dx, float *dgamma, float *dbeta,
-                                      const comet_codec_params *params, const comet_codec_exec *exec, int32_t *status) {
+                                      const comet_codec_params *params, const comet_codec_exec *exec, int32_t *status,
+                                      const comet_cuda_norm_residual_back *residual) {
     int32_t device;
     comet_cuda_norm n;
     comet_codec_exec e;
-    comet_codec_params p;
+    comet_codec_params p, y_p;
+    comet_cuda_norm_residual_back more;
     comet_begin();
     COMET_TRY(comet_cuda_current(&device));
     COMET_TRY(take_norm(&n, norm));
     COMET_TRY(comet_call_exec(&e, exec));
+    COMET_TRY(take_residual_back(&more, residual, &n));
     COMET_REQUIRE(!slot != !x, "one of slot and x must be given, the other NULL");
     COMET_TRY(check_sums(&n, dgamma, dbeta));
     COMET_TRY(check_pair(dy, "dy", dx, "dx", &n, device));
@@ -320,8 +447,11 @@ comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_c
                              .dgamma = dgamma,
                              .dbeta = dbeta};
     COMET_TRY(slot ? take_slot(&job, &p, params, &grid, slot, status) : take_x(&job, x, device));
+    if (residual)
+        COMET_TRY(take_mask(&job, &y_p, dy, &more, device, status));
     if (!comet_norm_is_supported(dx))
         return comet_fail(COMET_ERROR_UNSUPPORTED, "dx is larger than the backward pass supports");
     COMET_TRY(comet_cuda_check_workspace(&e, comet_norm_workspace(dx)));
-    return comet_cuda_status(comet_norm_backward(&job));
+    cudaError_t error = residual && !n.relu ? copy_dz(&job, dy) : cudaSuccess;
+    return comet_cuda_status(error == cudaSuccess ? comet_norm_backward(&job) : error);
 }

@@ -25,6 +25,7 @@ template <int REACH, int DTYPE> struct NormLook {
 
 // The observer of compress_group.
 template <int DTYPE> struct NormForward {
+    static constexpr int LOADS = LOAD_ONCE;
     const NormForwardArgs &args;
 
     template <int REACH, int UNUSED>

@@ -15,7 +15,10 @@ typedef struct norm_forward_job {
     const comet_cuda_norm *norm;
     cuda_compress_job codec;
     void *y;
+    const void *add; /* NULL: nothing is added */
     int has_slot;
+    int has_y_slot;            /* only with has_slot: */
+    cuda_compress_job y_codec; /* tensor is y */
 } norm_forward_job;
 
 /* codec.tensor is dx. From x: of the codec's part, params, slot, header and status are not set. */
@@ -24,6 +27,9 @@ typedef struct norm_backward_job {
     cuda_decompress_job codec;
     const void *x, *dy; /* x: NULL if there is a slot */
     float *dgamma, *dbeta;
+    void *dz;                    /* NULL: the mask is u's own. Else, from y: */
+    const void *y;               /* NULL: there is a stream, */
+    cuda_decompress_job y_codec; /* of which tensor, workspace and queue are not set */
 } norm_backward_job;
 
 /* batch->norm is NULL or a copy that is as long as this library knows it. */
@@ -36,6 +42,9 @@ typedef struct norm_statistics_job {
 
 /* Whether kernels can count the tensor's maps. */
 int comet_norm_is_supported(const comet_tensor *tensor);
+
+/* Workspace of a forward pass that keeps the stream of u, and that of y. */
+size_t comet_norm_forward_workspace(const comet_tensor *tensor, int keeps_y);
 
 /* Workspace of a backward pass on the current device. */
 size_t comet_norm_workspace(const comet_tensor *tensor);

@@ -14,23 +14,28 @@ struct NormPlain {
         scale = __ldg(t.scale + channel), shift = __ldg(t.shift + channel);
         gamma = __ldg(t.gamma + channel), beta = __ldg(t.beta + channel);
     }
-    __device__ __forceinline__ float operator()(float x, float floor) const {
-        return norm_y(__fmaf_rn(scale, x, shift), gamma, beta, floor);
+    template <bool ADDS> __device__ __forceinline__ float y(float x, float add, float floor) const {
+        const float u = __fmaf_rn(scale, x, shift);
+        return ADDS ? norm_y_added(u, gamma, beta, add, floor) : norm_y(u, gamma, beta, floor);
     }
 };
 
 // y of a vector; channel(i) gives the NormPlain of value i.
-template <comet_dtype D, class Channel>
-__device__ __forceinline__ uint4 norm_vector(uint4 x, float floor, Channel channel) {
-    u32 from[4] = {x.x, x.y, x.z, x.w}, to[4];
+template <comet_dtype D, bool ADDS, class Channel>
+__device__ __forceinline__ uint4 norm_vector(uint4 x, uint4 add, float floor, Channel channel) {
+    const u32 from[4] = {x.x, x.y, x.z, x.w}, more[4] = {add.x, add.y, add.z, add.w};
+    u32 to[4];
 #pragma unroll
-    for (int i = 0; i < vector_values<D>; i++)
-        put_pattern<D>(to, i, pattern_for<D>(channel(i)(float_of<D>(pattern_in<D>(from, i)), floor)));
+    for (int i = 0; i < vector_values<D>; i++) {
+        const float z = ADDS ? float_of<D>(pattern_in<D>(more, i)) : 0.0f;
+        put_pattern<D>(to, i,
+                       pattern_for<D>(channel(i).template y<ADDS>(float_of<D>(pattern_in<D>(from, i)), z, floor)));
+    }
     return make_uint4(to[0], to[1], to[2], to[3]);
 }
 
 // Channels last, a multiple of a vector: a thread's channels stay the same while it goes down the positions.
-template <int DTYPE>
+template <int DTYPE, bool ADDS>
 __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_striped_kernel(const __grid_constant__ NormPlainArgs args) {
     constexpr comet_dtype D = (comet_dtype)DTYPE;
     const u32 down = threadIdx.x / args.a_row, across = threadIdx.x - down * args.a_row;
@@ -45,19 +50,21 @@ __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_striped_kernel(const 
     const u64 first = (u64)blockIdx.x * args.a_walk, end = min(first + args.a_walk, args.rows);
     const u64 step = (u64)args.a_step * args.length;
     u64 row = first + down;
-    const uint4 *x = (const uint4 *)args.x + row * args.length + column;
-    uint4 *y = (uint4 *)args.y + row * args.length + column;
-    for (; row < end;
-         row += NORM_PLAIN_UNROLL * args.a_step, x += NORM_PLAIN_UNROLL * step, y += NORM_PLAIN_UNROLL * step) {
-        uint4 v[NORM_PLAIN_UNROLL];
+    u64 at = row * args.length + column;
+    for (; row < end; row += NORM_PLAIN_UNROLL * args.a_step, at += NORM_PLAIN_UNROLL * step) {
+        const uint4 *x = (const uint4 *)args.x + at, *add = (const uint4 *)args.add + at;
+        uint4 v[NORM_PLAIN_UNROLL], z[NORM_PLAIN_UNROLL] = {};
 #pragma unroll
         for (int i = 0; i < NORM_PLAIN_UNROLL; i++)
-            if (row + i * args.a_step < end)
+            if (row + i * args.a_step < end) {
                 v[i] = __ldcs(x + i * step);
+                if (ADDS)
+                    z[i] = __ldcs(add + i * step);
+            }
 #pragma unroll
         for (int i = 0; i < NORM_PLAIN_UNROLL; i++)
             if (row + i * args.a_step < end)
-                __stcs(y + i * step, norm_vector<D>(v[i], args.tables.floor, channel));
+                __stcs((uint4 *)args.y + at + i * step, norm_vector<D, ADDS>(v[i], z[i], args.tables.floor, channel));
     }
 }
 
@@ -87,19 +94,22 @@ struct NormPlace {
 };
 
 // Any layout: values one after the other.
-template <int DTYPE>
+template <int DTYPE, bool ADDS>
 __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_linear_kernel(const __grid_constant__ NormPlainArgs args) {
     constexpr comet_dtype D = (comet_dtype)DTYPE;
     constexpr u32 VALUES = vector_values<D>, A_BLOCK = NORM_PLAIN_THREADS * NORM_PLAIN_UNROLL * VALUES;
     const u64 start = (u64)blockIdx.x * A_BLOCK;
     const NormPlace place(args.map, start);
     const float floor = args.tables.floor;
-    uint4 v[NORM_PLAIN_UNROLL];
+    uint4 v[NORM_PLAIN_UNROLL], z[NORM_PLAIN_UNROLL] = {};
 #pragma unroll
     for (u32 i = 0; i < NORM_PLAIN_UNROLL; i++) {
         u32 at = VALUES * (i * NORM_PLAIN_THREADS + threadIdx.x);
-        if (start + at + VALUES <= args.count)
+        if (start + at + VALUES <= args.count) {
             v[i] = __ldcs((const uint4 *)((const pattern_of<D> *)args.x + start + at));
+            if (ADDS)
+                z[i] = __ldcs((const uint4 *)((const pattern_of<D> *)args.add + start + at));
+        }
     }
 #pragma unroll
     for (u32 i = 0; i < NORM_PLAIN_UNROLL; i++) {
@@ -109,7 +119,7 @@ __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_linear_kernel(const _
             bool is_one = run == place.run(at + VALUES - 1) || args.map.channels == 1;
             if (is_one)
                 n.take(args.tables, place.channel(run));
-            __stcs((uint4 *)((pattern_of<D> *)args.y + start + at), norm_vector<D>(v[i], floor, [&](int e) {
+            __stcs((uint4 *)((pattern_of<D> *)args.y + start + at), norm_vector<D, ADDS>(v[i], z[i], floor, [&](int e) {
                        if (!is_one)
                            n.take(args.tables, place.channel(place.run(at + e)));
                        return n;
@@ -117,7 +127,9 @@ __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_linear_kernel(const _
         } else {
             for (u32 e = 0; e < VALUES && start + at + e < args.count; e++) {
                 n.take(args.tables, place.channel(place.run(at + e)));
-                store_value<D>(args.y, start + at + e, n(load_value<D>(args.x, start + at + e), floor));
+                const float add = ADDS ? load_value<D>(args.add, start + at + e) : 0.0f;
+                store_value<D>(args.y, start + at + e,
+                               n.template y<ADDS>(load_value<D>(args.x, start + at + e), add, floor));
             }
         }
     }
@@ -146,7 +158,10 @@ static cudaError_t launch_striped(comet_dtype dtype, NormPlainArgs a, cudaStream
     u32 columns;
     set_stripes(&a, &columns);
     dim3 blocks((unsigned)((a.rows + a.a_walk - 1) / a.a_walk), columns), threads((a.a_row * a.a_step + 31) / 32 * 32);
-    return with_dtype(dtype, [&](auto d) { return launch(norm_striped_kernel<d.value>, blocks, threads, queue, a); });
+    return with_dtype(dtype, [&](auto d) {
+        return a.add ? launch(norm_striped_kernel<d.value, true>, blocks, threads, queue, a)
+                     : launch(norm_striped_kernel<d.value, false>, blocks, threads, queue, a);
+    });
 }
 
 cudaError_t comet_norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args, cudaStream_t queue) {
@@ -154,8 +169,10 @@ cudaError_t comet_norm_launch_plain(comet_dtype dtype, const NormPlainArgs &args
         return launch_striped(dtype, args, queue);
     u64 values = (u64)NORM_PLAIN_THREADS * NORM_PLAIN_UNROLL * (16 / comet_dtype_size(dtype));
     dim3 blocks((unsigned)((args.count + values - 1) / values));
-    return with_dtype(
-        dtype, [&](auto d) { return launch(norm_linear_kernel<d.value>, blocks, NORM_PLAIN_THREADS, queue, args); });
+    return with_dtype(dtype, [&](auto d) {
+        return args.add ? launch(norm_linear_kernel<d.value, true>, blocks, NORM_PLAIN_THREADS, queue, args)
+                        : launch(norm_linear_kernel<d.value, false>, blocks, NORM_PLAIN_THREADS, queue, args);
+    });
 }
 
 cudaError_t comet_norm_launch_prepare(const NormPrepareArgs &args, cudaStream_t queue) {

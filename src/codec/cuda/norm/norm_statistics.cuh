@@ -11,7 +11,7 @@
 
 #include "codec/cuda/norm/norm_args.cuh"
 
-enum { STATISTICS_THREADS = 1024, STATISTICS_COUNTERS = CUDA_WORKSPACE_ZEROED / 4 };
+enum { STATISTICS_THREADS = 1024, STATISTICS_COUNTERS = 128 };
 
 struct NormStatisticsShape {
     u64 vectors;        // whole ones

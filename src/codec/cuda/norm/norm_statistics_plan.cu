@@ -170,6 +170,6 @@ extern "C" cudaError_t comet_norm_statistics(const norm_statistics_job *job) {
     a.count = (double)(comet_tensor_count(job->x) / a.shape.channels);
     if (n)
         a.prepare = NormPrepareArgs{b->mean,  b->inverse_std, n->gamma,         n->beta,
-                                    n->shift, n->threshold,   (u32)b->channels, (u32)(n->relu != 0)};
+                                    n->shift, n->threshold,   (u32)b->channels, (u32)(n->relu && !n->adds)};
     return comet_norm_launch_statistics(job->x->dtype, a, job->queue);
 }

@@ -14,6 +14,8 @@ struct NormBackwardShared {
     // Numbers of channels. Where channels come last a warp finds the same ones in all of its tiles.
     alignas(16) float tables[GROUP_TILES][2 * TABLE_WORDS];
     float2 sums[BLOCK_THREADS];
+    quantiser y_q; // of the stream of y, where there is one
+    StreamView y_view;
 };
 
 // ---- numbers of channels ----
@@ -45,23 +47,20 @@ __device__ __forceinline__ bool norm_make_tables(const NormBackwardArgs &args, c
 
 // ---- values of a tile without padding ----
 
-// Narrow codes of a tile as words, one byte a value (word_of, byte_of). False: it is of another form, or not valid.
-template <int REACH>
-__device__ __forceinline__ bool norm_decode(const quantiser &q, const TileSource &source, u32 lane, u32 (&words)[8],
-                                            Form &form) {
+// Narrow codes of a tile as words, one byte a value (word_of, byte_of). accept(class) says whether the class is one to
+// be decoded here. False: the tile is of another form, or not valid.
+template <int REACH, class Accept>
+__device__ __forceinline__ bool norm_words(const TileSource &source, u32 lane, u32 (&words)[8], Accept accept) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     u32 u[8];
-    form = FORM_GRID;
     if (!source.is_stageable)
         return false;
     if (size) {
         u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
         TileHead head =
             tile_head(__reduce_max_sync(ALL_LANES, source.stage[at])); // so that branches on it are the warp's
-        if (head.class_index > 1 || q.classes[0].step == 0.0f ||
-            !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
+        if (!accept(head.class_index) || !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
             return false;
-        form = head.class_index ? FORM_FAR : FORM_GRID;
         __syncwarp(); // the stage has been read
     } else {
 #pragma unroll
@@ -70,6 +69,17 @@ __device__ __forceinline__ bool norm_decode(const quantiser &q, const TileSource
     }
     exchange_back<REACH>(u, lane, (u32 *)source.stage, words);
     return true;
+}
+
+// Those of u.
+template <int REACH>
+__device__ __forceinline__ bool norm_decode(const quantiser &q, const TileSource &source, u32 lane, u32 (&words)[8],
+                                            Form &form) {
+    form = FORM_GRID;
+    return norm_words<REACH>(source, lane, words, [&](u32 class_index) {
+        form = class_index ? FORM_FAR : FORM_GRID;
+        return class_index <= 1 && q.classes[0].step != 0.0f;
+    });
 }
 
 // m of a thread's values: from words of codes, or from those of x.
@@ -92,23 +102,30 @@ template <int REACH, int DTYPE, int FROM> struct NormSource {
 // ---- any tile, value by value ----
 
 // Tells visit.value(place, channel, w, dz) of every value, between visit.next() and visit.end().
-template <int REACH, int DTYPE, class Visit> struct NormRare {
-    const NormBackwardArgs &args;
+template <int REACH, int DTYPE, int PASS, class Visit> struct NormRare {
+    typedef typename Pattern<DTYPE>::Word Word;
+    const NormArgs<PASS> &args;
     TileChannels<REACH> channels;
     Visit &visit;
+    mutable u32 on; // NORM_MASKED_SUMS: bit 0 says whether the value at hand is on, the others, of the next ones
 
     __device__ __forceinline__ void next() const {
         visit.next();
     }
     __device__ __forceinline__ void end() const {
         visit.end();
+        on >>= 1;
     }
     __device__ __forceinline__ void take(const RarePlace &place, u32 channel, float u) const {
         const float gamma = __ldg(args.tables.gamma + channel);
+        u32 dy = read1 < DTYPE,
+            PASS == NORM_MASKED_SUMS ? LOAD_WRITTEN : LOAD_AGAIN > ((const Word *)args.dy + place.index);
+        if constexpr (PASS == NORM_MASKED_SUMS) {
+            dy = on & 1 ? dy : 0;
+            ((Word *)args.dz)[place.index] = (Word)dy;
+        }
         const bool is_off = norm_is_off(u, __ldg(args.tables.threshold + channel), gamma);
-        const float dy =
-            float_of_pattern<DTYPE>(read1<DTYPE>((const typename Pattern<DTYPE>::Word *)args.dy + place.index));
-        visit.value(place, channel, gamma < 0.0f ? -u : u, is_off ? 0.0f : dy);
+        visit.value(place, channel, gamma < 0.0f ? -u : u, is_off ? 0.0f : float_of_pattern<DTYPE>(dy));
     }
     __device__ __forceinline__ void code(const RarePlace &place, int code, const quantiser_class &c) const {
         const u32 channel = rare_channel<REACH>(channels, place);
@@ -121,19 +138,19 @@ template <int REACH, int DTYPE, class Visit> struct NormRare {
     }
     __device__ __forceinline__ void of_x(const RarePlace &place) const {
         const u32 channel = rare_channel<REACH>(channels, place);
-        const float x =
-            float_of_pattern<DTYPE>(read1<DTYPE>((const typename Pattern<DTYPE>::Word *)args.x + place.index));
+        const float x = float_of_pattern<DTYPE>(read1<DTYPE>((const Word *)args.x + place.index));
         take(place, channel, __fmaf_rn(__ldg(args.tables.scale + channel), x, __ldg(args.tables.shift + channel)));
     }
 };
 
-// False: the tile is not valid.
-template <int REACH, int DTYPE, int FROM, class Visit>
-__device__ __forceinline__ bool norm_visit(const NormBackwardArgs &args, const quantiser &q, const TileSource &source,
-                                           u32 tile, u32 lane, Visit &visit) {
+// `on`: see NormRare. False: the tile is not valid.
+template <int REACH, int DTYPE, int FROM, int PASS, class Visit>
+__device__ __forceinline__ bool norm_visit(const NormArgs<PASS> &args, const quantiser &q, const TileSource &source,
+                                           u32 tile, u32 lane, u32 on, Visit &visit) {
     const Geometry &g = args.codec.geometry;
     const TileStart s = tile_start<REACH>(g, tile);
-    const NormRare<REACH, DTYPE, Visit> rare = {args, TileChannels<REACH>(args.codec.channel_map, g, s, lane), visit};
+    const NormRare<REACH, DTYPE, PASS, Visit> rare = {args, TileChannels<REACH>(args.codec.channel_map, g, s, lane),
+                                                      visit, on};
     if constexpr (FROM == NORM_FROM_STREAM) {
         return visit_tile<REACH>(g, q, source, tile, lane, rare);
     } else {

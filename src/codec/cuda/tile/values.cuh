@@ -40,18 +40,35 @@ template <int DTYPE> __device__ __forceinline__ void read4(const void *from, u32
         unpack(__ldcs((const uint2 *)from), p, 0);
 }
 
-template <int DTYPE> __device__ __forceinline__ void read2(const void *from, u32 *p) {
+// How memory is read: what is read again soon, or once, and need not stay in a cache; or what the same kernel has
+// written, for which the way over the read-only cache is not defined.
+enum Loads { LOAD_AGAIN, LOAD_ONCE, LOAD_WRITTEN };
+
+template <int LOADS, class T> __device__ __forceinline__ T load_wide(const T *from) {
+    if constexpr (LOADS == LOAD_WRITTEN)
+        return *from;
+    else
+        return LOADS == LOAD_ONCE ? __ldcs(from) : __ldg(from);
+}
+
+// The same of less than a piece: its neighbours are read, too.
+template <int LOADS, class T> __device__ __forceinline__ T load_narrow(const T *from) {
+    constexpr int HOW = LOADS == LOAD_ONCE ? (int)LOAD_AGAIN : LOADS;
+    return load_wide<HOW>(from);
+}
+
+template <int DTYPE, int LOADS = LOAD_AGAIN> __device__ __forceinline__ void read2(const void *from, u32 *p) {
     if (DTYPE == COMET_F32) {
-        uint2 q = __ldg((const uint2 *)from);
+        uint2 q = load_narrow<LOADS>((const uint2 *)from);
         p[0] = q.x, p[1] = q.y;
     } else {
-        u32 q = __ldg((const u32 *)from);
+        u32 q = load_narrow<LOADS>((const u32 *)from);
         p[0] = q & 0xffff, p[1] = q >> 16;
     }
 }
 
-template <int DTYPE> __device__ __forceinline__ u32 read1(const void *from) {
-    return __ldg((const typename Pattern<DTYPE>::Word *)from);
+template <int DTYPE, int LOADS = LOAD_AGAIN> __device__ __forceinline__ u32 read1(const void *from) {
+    return load_narrow<LOADS>((const typename Pattern<DTYPE>::Word *)from);
 }
 
 // ---- loading ----
@@ -75,39 +92,38 @@ __device__ __forceinline__ void load_inner(const void *tensor, const Geometry &g
 // The same as they lie in memory: two values of 16 bits a word.
 template <int DTYPE> constexpr int PIECE_WORDS = DTYPE == COMET_F32 ? 4 : 2;
 
-// ONCE: it is not read again soon, and need not stay in a cache.
-template <int REACH, int DTYPE, bool ONCE>
+template <int REACH, int DTYPE, int LOADS>
 __device__ __forceinline__ void load_piece(const void *tensor, u64 index, int e, u32 (&w)[PIECE_WORDS<DTYPE>]) {
     typedef typename Pattern<DTYPE>::Word Word;
     constexpr int WIDTH = reach_width(REACH);
     constexpr bool IS_HALF = DTYPE != COMET_F32;
     const Word *x = (const Word *)tensor + index;
     if constexpr (WIDTH == 4 && IS_HALF) {
-        uint2 q = ONCE ? __ldcs((const uint2 *)x) : __ldg((const uint2 *)x);
+        uint2 q = load_wide<LOADS>((const uint2 *)x);
         w[0] = q.x, w[1] = q.y;
     } else if constexpr (WIDTH == 2 && IS_HALF) {
-        w[e / 2] = __ldg((const u32 *)x);
+        w[e / 2] = load_narrow<LOADS>((const u32 *)x);
     } else if constexpr (IS_HALF) {
-        u32 q = __ldg(x);
+        u32 q = load_narrow<LOADS>(x);
         w[e / 2] = e % 2 ? w[e / 2] | q << 16 : q;
     } else if constexpr (WIDTH == 4) {
-        unpack(ONCE ? __ldcs((const uint4 *)x) : __ldg((const uint4 *)x), w);
+        unpack(load_wide<LOADS>((const uint4 *)x), w);
     } else if constexpr (WIDTH == 2) {
-        read2<DTYPE>(x, w + e);
+        read2<DTYPE, LOADS>(x, w + e);
     } else {
-        w[e] = read1<DTYPE>(x);
+        w[e] = read1<DTYPE, LOADS>(x);
     }
 }
 
-template <int REACH, int DTYPE, bool ONCE = true>
+template <int REACH, int DTYPE, int LOADS = LOAD_ONCE>
 __device__ __forceinline__ void load_packed(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
                                             u32 lane, u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
     for_pieces<REACH>(g, tile, s, lane,
-                      [&](int a, int e, u64 index, u64) { load_piece<REACH, DTYPE, ONCE>(tensor, index, e, w[a]); });
+                      [&](int a, int e, u64 index, u64) { load_piece<REACH, DTYPE, LOADS>(tensor, index, e, w[a]); });
 }
 
 // The same of a tile with padding, which is 0.
-template <int REACH, int DTYPE>
+template <int REACH, int DTYPE, int LOADS = LOAD_ONCE>
 __device__ __forceinline__ void load_padded(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
                                             u32 lane, u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
     typedef typename Pattern<DTYPE>::Word Word;
@@ -115,7 +131,8 @@ __device__ __forceinline__ void load_padded(const void *tensor, const Geometry &
     for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64 position) {
 #pragma unroll
         for (int i = 0; i < reach_width(REACH); i++) {
-            const u32 p = position + STEP * i < g.positions ? (u32)__ldg((const Word *)tensor + index + i) : 0;
+            const u32 p =
+                position + STEP * i < g.positions ? (u32)load_narrow<LOADS>((const Word *)tensor + index + i) : 0;
             u32 &word = w[a][DTYPE == COMET_F32 ? e + i : (e + i) / 2];
             word = DTYPE != COMET_F32 && (e + i) % 2 ? word | p << 16 : p;
         }

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/cuda/norm/norm_launch.h"
+#include "codec/cuda/norm/norm_residual.cuh"
+
+#define RESIDUAL(reach) launch(norm_residual_kernel<reach, COMET_F32>, blocks, BLOCK_THREADS, queue, args)
+
+cudaError_t comet_norm_launch_residual_f32(Reach reach, const NormResidualArgs &args, cudaStream_t queue) {
+    dim3 blocks = eb_blocks(args.forward.codec.groups);
+    EB_FOR_REACH(reach, RESIDUAL)
+}

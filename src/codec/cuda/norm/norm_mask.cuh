@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mask of a ReLU behind an addend, for the backward pass: off the stream of y, whose zeros are exact, or off y.
+#ifndef COMET_CODEC_CUDA_NORM_MASK_CUH
+#define COMET_CODEC_CUDA_NORM_MASK_CUH
+
+#include "codec/cuda/norm/norm_values.cuh"
+
+// A NaN is never off.
+__device__ __forceinline__ bool norm_is_on(float y) {
+    return !(y <= 0.0f);
+}
+
+// Finds out of the stream of y, if there is one, what every warp needs. False: nothing can be decoded, and the status
+// word says why. By the whole block.
+__device__ __forceinline__ bool norm_open_mask(const NormMaskedArgs &args, NormBackwardShared &shared) {
+    StreamView view;
+    if (args.y)
+        return true;
+    const bool good = open_stream(args.y_codec, shared.codec, view);
+    if (threadIdx.x == 0) {
+        shared.y_q = shared.codec.q;
+        shared.y_view = view;
+    }
+    __syncthreads(); // the stream of u is opened next
+    return good;
+}
+
+// Bytes of {b, a} or their signs, as permute() takes them; for a choice that is known when loops are unrolled.
+__device__ __forceinline__ u32 norm_permute(u32 a, u32 b, u32 select) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_permute(a, b, select);
+#else
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
+    return r;
+#endif
+}
+
+// ---- common tiles ----
+
+// Of a warp on its way over tiles.
+template <int REACH, int DTYPE> struct NormMask {
+    TableRow row; // of the next tile of the stream, asked for before it is needed
+    u32 on[8];    // the top bit of each byte: the value that it belongs to (word_of, byte_of) is on
+
+    __device__ __forceinline__ void start(const NormMaskedArgs &args, const NormBackwardShared &shared, u32 tile,
+                                          u32 lane) {
+        if (!args.y && tile < args.codec.geometry.tiles)
+            row = read_row(shared.y_view.table, tile, lane);
+    }
+
+    // Where a tile of the stream is. To be called for every tile.
+    __device__ __forceinline__ TileSource find(const NormMaskedArgs &args, NormBackwardShared &shared, u32 tile,
+                                               u32 lane) {
+        const StreamView &view = shared.y_view;
+        const u32 next = tile + gridDim.x * GROUP_TILES;
+        if (args.y)
+            return {};
+        const TileBytes bytes = find_tile(view.payload, view.payload_bytes, row, tile, lane);
+        if (next < args.codec.geometry.tiles)
+            row = read_row(view.table, next, lane);
+        return source_of(view, shared.codec, bytes);
+    }
+
+    // False: the tile is of another form, or not valid.
+    __device__ __forceinline__ bool read(const NormMaskedArgs &args, const NormBackwardShared &shared,
+                                         const TileSource &source, u32 tile, const TileStart &s, u32 lane) {
+        if (!args.y)
+            return read_stream(shared.y_q, source, lane);
+        u32 y[8][PIECE_WORDS<DTYPE>];
+        load_packed<REACH, DTYPE>(args.y, args.codec.geometry, tile, s, lane, y);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            on[i] = 0;
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            const int a = i / 4, e = i % 4;
+            on[word_of<REACH>(a, e)] |= (u32)norm_is_on(packed_value<DTYPE>(y, a, e)) << (8 * byte_of<REACH>(a, e) + 7);
+        }
+        return true;
+    }
+
+    __device__ __forceinline__ bool read_stream(const quantiser &q, const TileSource &source, u32 lane) {
+        u32 words[8];
+        if (!norm_words<REACH>(source, lane, words,
+                               [&](u32 class_index) { return q.classes[class_index].step != 0.0f; }))
+            return false;
+        __syncwarp(); // the stage is used again
+#pragma unroll
+        for (int i = 0; i < 8; i++) { // which bytes are not 0
+            const u32 code = words[i] ^ SIGN_BITS;
+            on[i] = code | ((code & ~SIGN_BITS) + ~SIGN_BITS);
+        }
+        return true;
+    }
+
+    // Values that are off become 0.
+    __device__ __forceinline__ void apply(u32 (&w)[8][PIECE_WORDS<DTYPE>]) const {
+        constexpr int STEP = DTYPE == COMET_F32 ? 1 : 2; // values of a word
+#pragma unroll
+        for (int i = 0; i < 32; i += STEP) {
+            const int a = i / 4, e = i % 4, second = e + STEP - 1;
+            const u32 low = 8 | byte_of<REACH>(a, e), high = 8 | (4 + byte_of<REACH>(a, second));
+            w[a][e / STEP] &=
+                norm_permute(on[word_of<REACH>(a, e)], on[word_of<REACH>(a, second)], 0x11 * low + 0x1100 * high);
+        }
+    }
+};
+
+// ---- any tile, value by value ----
+
+// Notes whether each of a lane's values is on: bit j of the j-th.
+template <int DTYPE> struct NormRareMask {
+    u32 on, bit;
+
+    __device__ __forceinline__ void next() {}
+    __device__ __forceinline__ void end() {
+        bit <<= 1;
+    }
+    __device__ __forceinline__ void code(const RarePlace &, int code, const quantiser_class &) {
+        on |= code ? bit : 0;
+    }
+    __device__ __forceinline__ void pattern(const RarePlace &, u32 p) {
+        on |= norm_is_on(float_of_pattern<DTYPE>(p)) ? bit : 0;
+    }
+};
+
+// False: the tile is not valid.
+template <int REACH, int DTYPE>
+__device__ __forceinline__ bool norm_rare_mask(const NormMaskedArgs &args, NormBackwardShared &shared, u32 tile,
+                                               u32 lane, u32 &on) {
+    const Geometry &g = args.codec.geometry;
+    NormRareMask<DTYPE> mask = {0, 1};
+    bool good = true;
+    if (!args.y) {
+        const TileSource source = find_again(shared.y_view, shared.codec, tile);
+        good = source.from && visit_tile<REACH>(g, shared.y_q, source, tile, lane, mask);
+    } else {
+        const TileStart s = tile_start<REACH>(g, tile);
+#pragma unroll 1
+        for (u32 j = 0; j < 32; j++) {
+            const RarePlace place = rare_place_of<REACH>(g, s, rare_index<REACH>(j, lane));
+            if (place.is_real)
+                mask.pattern(place, read1<DTYPE>((const typename Pattern<DTYPE>::Word *)args.y + place.index));
+            mask.end();
+        }
+    }
+    on = mask.on;
+    __syncwarp(); // the stage is used again
+    return good;
+}
+
+#endif
