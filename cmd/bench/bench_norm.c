@@ -16,8 +16,9 @@
 
 static const double microseconds = 1000; /* in a millisecond */
 
-static const char *const time_names[NORM_TIMES] = {"copy",     "statistics",      "forward",    "forward_stream",
-                                                   "backward", "backward_stream", "decompress", "decompress_epilogue"};
+static const char *const time_names[NORM_TIMES] = {"copy",     "statistics",      "forward",     "forward_stream",
+                                                   "backward", "backward_stream", "decompress",  "decompress_epilogue",
+                                                   "add",      "add_stream",      "add_streams", "add_backward"};
 
 /* Quotients of two times: what keeping a stream costs or saves. */
 static const struct {
@@ -27,7 +28,11 @@ static const struct {
               {"forward_over_copy", "f/copy", NORM_FORWARD, NORM_COPY},
               {"forward_stream_over_forward", "fs/f", NORM_FORWARD_STREAM, NORM_FORWARD},
               {"backward_stream_over_backward", "bs/b", NORM_BACKWARD_STREAM, NORM_BACKWARD},
-              {"epilogue_over_decompress", "de/d", NORM_DECOMPRESS_EPILOGUE, NORM_DECOMPRESS}};
+              {"epilogue_over_decompress", "de/d", NORM_DECOMPRESS_EPILOGUE, NORM_DECOMPRESS},
+              {"add_over_copy", "a/copy", NORM_ADD, NORM_COPY},
+              {"add_stream_over_copy", "as/cp", NORM_ADD_STREAM, NORM_COPY},
+              {"add_streams_over_copy", "ass/cp", NORM_ADD_STREAMS, NORM_COPY},
+              {"add_backward_over_copy", "ab/cp", NORM_ADD_BACKWARD, NORM_COPY}};
 enum { RATIOS = sizeof ratios / sizeof *ratios };
 
 static double ratio_of(const norm_result *r, int which) {
@@ -43,8 +48,9 @@ static double stored_ratio(const norm_result *r) {
 }
 
 static void print_head(void) {
-    printf("%-40s %-6s %-5s %7s %5s %8s %8s %8s %8s %8s %8s %8s %8s %8s", "tensor", "layout", "dtype", "MiB", "bound",
-           "ratio", "copy us", "stats", "fwd", "fwd+str", "bwd x", "bwd str", "decompr", "+epilog");
+    printf("%-40s %-6s %-5s %7s %5s %8s %8s %8s %8s %8s %8s %8s %8s %8s %8s %8s %8s %8s", "tensor", "layout", "dtype",
+           "MiB", "bound", "ratio", "copy us", "stats", "fwd", "fwd+str", "bwd x", "bwd str", "decompr", "+epilog",
+           "add", "add+u", "add+u+y", "bwd add");
     for (int i = 0; i < RATIOS; i++)
         printf(" %6s", ratios[i].head);
     printf("\n");
@@ -68,7 +74,10 @@ static void print_notes(const norm_results *results) {
         "\n%s. Times in microseconds a call, medians. stats: those of the batch and the tables that follow from them;\n"
         "fwd: y = relu(bn(x)) alone, fwd+str: and the stream of the\n"
         "normalised values; bwd: dx, dgamma and dbeta from x or from that stream; decompr: the stream to normalised\n"
-        "values, +epilog: to the layer's output. ratio: bytes of x over bytes of the stream in device memory.\n",
+        "values, +epilog: to the layer's output; add: y = relu(bn(x) + z) alone, and with the stream of the "
+        "normalised\n"
+        "values and that of y; bwd add: from those two streams, with the gradient of z.\n"
+        "ratio: bytes of x over bytes of the stream in device memory.\n",
         results->facts.name);
 }
 

@@ -15,6 +15,10 @@ typedef enum norm_time {
     NORM_BACKWARD_STREAM,
     NORM_DECOMPRESS,
     NORM_DECOMPRESS_EPILOGUE, /* to the layer's output: scale, shift, ReLU */
+    NORM_ADD,                 /* forward with an addend; */
+    NORM_ADD_STREAM,          /* and the stream of u; */
+    NORM_ADD_STREAMS,         /* and that of y */
+    NORM_ADD_BACKWARD,        /* from both streams, with dz */
     NORM_TIMES
 } norm_time;
 

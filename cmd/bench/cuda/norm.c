@@ -12,8 +12,8 @@
 #include "comet/cuda_norm.h"
 
 /* mean, inverse_std, gamma, beta, shift, threshold, dgamma, dbeta; measured: mean, inverse_std, shift, threshold;
- * running mean and variance */
-enum { TABLES = 14 };
+ * running mean and variance; threshold of the layer that adds */
+enum { TABLES = 15 };
 static const size_t graph_below = (size_t)48 << 20;
 
 typedef struct norm_bed {
@@ -21,10 +21,14 @@ typedef struct norm_bed {
     cuda_bed bed;
     gpu gpu;
     gpu_memory dy, tables;
-    float *host_tables; /* of the tensor at hand */
+    gpu_memory dz, y_streams, y_results; /* of the layer that adds; what it adds is dy, too */
+    float *host_tables;                  /* of the tensor at hand */
     int64_t channels;
     size_t table_bytes;             /* from one to the next */
     comet_cuda_norm norm, measured; /* measured: with the tables that statistics are written to */
+    comet_cuda_norm adding;
+    comet_codec_params y_params;
+    size_t y_capacity, y_stride;
     comet_cuda_norm_batch batch;
     comet_codec_params decode; /* with the layer's grid */
     comet_codec_grid grid;
@@ -60,12 +64,16 @@ static int set_layer(norm_bed *b, const comet_tensor *source) {
     b->measured = b->norm;
     b->measured.inverse_std = table(b, first, 9);
     b->measured.shift = table(b, first, 10), b->measured.threshold = table(b, first, 11);
+    b->adding = b->norm;
+    b->adding.adds = 1;
+    b->adding.threshold = table(b, first, 14);
     b->batch = (comet_cuda_norm_batch)COMET_CUDA_NORM_BATCH_INIT;
     b->batch.norm = &b->measured;
     b->batch.channels = b->channels;
     b->batch.mean = table(b, first, 8), b->batch.inverse_std = table(b, first, 9);
     b->batch.running_mean = table(b, first, 12), b->batch.running_variance = table(b, first, 13);
     TRY_COMET(g, comet_cuda_norm_prepare(&b->norm, g->queue));
+    TRY_COMET(g, comet_cuda_norm_prepare(&b->adding, g->queue));
     TRY_COMET(g, comet_cuda_norm_grid(&b->norm, &b->grid));
     return DONE;
 }
@@ -130,6 +138,55 @@ static int start_backward_stream(void *context, int index) {
     return start_backward(context, index, 1);
 }
 
+/* ---- with an addend ---- */
+
+static comet_cuda_slot y_slot(const norm_bed *b, int index) {
+    void *result = b->y_results.data + (size_t)index * CUDA_RESULT_STRIDE;
+    return (comet_cuda_slot){b->y_streams.data + (size_t)index * b->y_stride, b->y_capacity, NULL, result};
+}
+
+/* Streams: none, of u, of u and y. */
+static int start_add_with(norm_bed *b, int index, int streams) {
+    comet_tensor x = cuda_input(&b->bed, index), y = cuda_output(&b->bed, index), z = gradient(b, index);
+    comet_cuda_slot slot = cuda_slot(&b->codec, index), of_y = y_slot(b, index);
+    comet_cuda_norm_residual residual = COMET_CUDA_NORM_RESIDUAL_INIT;
+    residual.add = &z;
+    residual.y_slot = streams > 1 ? &of_y : NULL;
+    residual.y_params = &b->y_params;
+    TRY_COMET(&b->gpu, comet_cuda_norm_forward(&b->adding, &x, &y, &b->codec.params, &b->codec.exec,
+                                               streams ? &slot : NULL, NULL, &residual));
+    return DONE;
+}
+
+static int start_add(void *context, int index) {
+    return start_add_with(context, index, 0);
+}
+
+static int start_add_stream(void *context, int index) {
+    return start_add_with(context, index, 1);
+}
+
+static int start_add_streams(void *context, int index) {
+    return start_add_with(context, index, 2);
+}
+
+static int start_add_backward(void *context, int index) {
+    norm_bed *b = context;
+    comet_tensor dy = gradient(b, index), dx = cuda_output(&b->bed, index), dz = dx;
+    comet_cuda_slot slot = cuda_slot(&b->codec, index), of_y = y_slot(b, index);
+    comet_cuda_norm_residual_back residual = COMET_CUDA_NORM_RESIDUAL_BACK_INIT;
+    dz.data = b->dz.data + (size_t)index * b->bed.stride;
+    residual.y_slot = &of_y;
+    residual.y_params = &b->y_params;
+    residual.dz = &dz;
+    TRY_COMET(&b->gpu, comet_cuda_norm_backward(&b->adding, &slot, NULL, &dy, &dx, table(b, b->tables.data, 6),
+                                                table(b, b->tables.data, 7), &b->codec.params, &b->codec.exec,
+                                                status_word(b), &residual));
+    return DONE;
+}
+
+/* ---- decoding ---- */
+
 static int start_decompress(norm_bed *b, int index, int with_epilogue) {
     comet_cuda_epilogue epilogue = COMET_CUDA_EPILOGUE_INIT;
     comet_tensor out = cuda_output(&b->bed, index);
@@ -155,6 +212,18 @@ static int start_decompress_epilogue(void *context, int index) {
 
 /* ---- one case ---- */
 
+static int set_up_adding(norm_bed *b) {
+    gpu *g = &b->gpu;
+    size_t count = (size_t)b->bed.buffers;
+    b->y_params = b->codec.params; /* y's rms is about 1, too */
+    b->y_params.keep_mask = 1;
+    TRY_COMET(g, comet_cuda_max_bytes(&b->bed.tensor, &b->y_params, &b->y_capacity));
+    b->y_stride = (b->y_capacity + 255) / 256 * 256;
+    TRY(gpu_reserve(g, &b->y_streams, b->y_stride * count));
+    TRY(gpu_reserve(g, &b->y_results, count * CUDA_RESULT_STRIDE));
+    return gpu_reserve(g, &b->dz, b->bed.stride * count);
+}
+
 static int set_up(norm_bed *b) {
     gpu *g = &b->gpu;
     cuda_codec_bed *c = &b->codec;
@@ -176,7 +245,7 @@ static int set_up(norm_bed *b) {
     c->exec.workspace_bytes = g->workspace.bytes;
     b->decode = c->params;
     b->decode.grid = &b->grid;
-    return DONE;
+    return set_up_adding(b);
 }
 
 /* gpu_time takes three operations at a time; the copy goes with each. */
@@ -204,6 +273,12 @@ static int time_all(norm_bed *b, norm_result *r) {
     r->ms[NORM_BACKWARD] = ms[1], r->ms[NORM_BACKWARD_STREAM] = ms[2];
     TRY(time_three(b, start_decompress_plain, start_decompress_epilogue, ms));
     r->ms[NORM_DECOMPRESS] = ms[1], r->ms[NORM_DECOMPRESS_EPILOGUE] = ms[2];
+    for (int i = 0; i < b->bed.buffers; i++)
+        TRY(start_add_streams(b, i));
+    TRY(time_three(b, start_add, start_add_stream, ms));
+    r->ms[NORM_ADD] = ms[1], r->ms[NORM_ADD_STREAM] = ms[2];
+    TRY(time_three(b, start_add_streams, start_add_backward, ms));
+    r->ms[NORM_ADD_STREAMS] = ms[1], r->ms[NORM_ADD_BACKWARD] = ms[2];
     return DONE;
 }
 
@@ -339,6 +414,9 @@ int bench_norm_run(const bench_plan *plan, void (*show)(const norm_result *resul
     progress_clear(&r->progress);
     (void)cudaFree(r->bed.dy.data); /* what fails here has failed before, and was told */
     (void)cudaFree(r->bed.tables.data);
+    (void)cudaFree(r->bed.dz.data);
+    (void)cudaFree(r->bed.y_streams.data);
+    (void)cudaFree(r->bed.y_results.data);
     gpu_close(&r->bed.gpu);
     free(r->bed.host_tables);
     free(r);

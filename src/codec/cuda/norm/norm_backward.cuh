@@ -11,9 +11,10 @@
 template <int PASS> using NormTiles = WalkTiles<PASS == NORM_DX>;
 
 // dz may lie where dy does: each value is read before it is written, by the same thread.
-constexpr int norm_dy_loads(int pass) {
-    return pass == NORM_MASKED_SUMS ? LOAD_WRITTEN : pass == NORM_DX ? LOAD_ONCE : LOAD_AGAIN;
-}
+template <int PASS>
+constexpr int NORM_DY_LOADS = PASS == NORM_MASKED_SUMS ? LOAD_WRITTEN
+                              : PASS == NORM_DX        ? LOAD_ONCE
+                                                       : LOAD_AGAIN;
 
 // ---- common tiles ----
 
@@ -61,7 +62,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
         u32 dy[8][PIECE_WORDS<DTYPE>];
         if constexpr (FROM == NORM_FROM_X)
             load_packed<REACH, DTYPE, PASS == NORM_DX ? LOAD_ONCE : LOAD_AGAIN>(args.x, g, tile, s, lane, source.x);
-        load_packed<REACH, DTYPE, norm_dy_loads(PASS)>(args.dy, g, tile, s, lane, dy);
+        load_packed<REACH, DTYPE, NORM_DY_LOADS<PASS>>(args.dy, g, tile, s, lane, dy);
         if constexpr (PASS == NORM_MASKED_SUMS) {
             mask.apply(dy);
             store_packed<REACH, DTYPE>(args.dz, g, tile, s, lane, dy);
