@@ -41,7 +41,10 @@ __device__ __forceinline__ u32 norm_permute(u32 a, u32 b, u32 select) {
 // Of a warp on its way over tiles.
 template <int REACH, int DTYPE> struct NormMask {
     TableRow row; // of the next tile of the stream, asked for before it is needed
-    u32 on[8];    // the top bit of each byte: the value that it belongs to (word_of, byte_of) is on
+    // Which values are on, by word_of and byte_of: the top bit of a byte. In fp32 all in one word, the bits of the
+    // m-th m places further down: registers are few.
+    static constexpr bool IN_ONE = DTYPE == COMET_F32;
+    u32 on[IN_ONE ? 1 : 8];
 
     __device__ __forceinline__ void start(const NormMaskedArgs &args, const NormBackwardShared &shared, u32 tile,
                                           u32 lane) {
@@ -67,16 +70,15 @@ template <int REACH, int DTYPE> struct NormMask {
                                          const TileSource &source, u32 tile, const TileStart &s, u32 lane) {
         if (!args.y)
             return read_stream(shared.y_q, source, lane);
-        u32 y[8][PIECE_WORDS<DTYPE>];
+        u32 y[8][PIECE_WORDS<DTYPE>], flags[8] = {};
         load_packed<REACH, DTYPE>(args.y, args.codec.geometry, tile, s, lane, y);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            on[i] = 0;
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const int a = i / 4, e = i % 4;
-            on[word_of<REACH>(a, e)] |= (u32)norm_is_on(packed_value<DTYPE>(y, a, e)) << (8 * byte_of<REACH>(a, e) + 7);
+            flags[word_of<REACH>(a, e)] |= (u32)norm_is_on(packed_value<DTYPE>(y, a, e))
+                                           << (8 * byte_of<REACH>(a, e) + 7);
         }
+        keep(flags);
         return true;
     }
 
@@ -89,20 +91,36 @@ template <int REACH, int DTYPE> struct NormMask {
 #pragma unroll
         for (int i = 0; i < 8; i++) { // which bytes are not 0
             const u32 code = words[i] ^ SIGN_BITS;
-            on[i] = code | ((code & ~SIGN_BITS) + ~SIGN_BITS);
+            words[i] = code | ((code & ~SIGN_BITS) + ~SIGN_BITS);
         }
+        keep(words);
         return true;
+    }
+
+    // The top bits of bytes.
+    __device__ __forceinline__ void keep(const u32 (&flags)[8]) {
+        on[0] = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (IN_ONE)
+                on[0] |= (flags[i] & SIGN_BITS) >> i;
+            else
+                on[i] = flags[i];
     }
 
     // Values that are off become 0.
     __device__ __forceinline__ void apply(u32 (&w)[8][PIECE_WORDS<DTYPE>]) const {
-        constexpr int STEP = DTYPE == COMET_F32 ? 1 : 2; // values of a word
 #pragma unroll
-        for (int i = 0; i < 32; i += STEP) {
-            const int a = i / 4, e = i % 4, second = e + STEP - 1;
-            const u32 low = 8 | byte_of<REACH>(a, e), high = 8 | (4 + byte_of<REACH>(a, second));
-            w[a][e / STEP] &=
-                norm_permute(on[word_of<REACH>(a, e)], on[word_of<REACH>(a, second)], 0x11 * low + 0x1100 * high);
+        for (int i = 0; i < 32; i += IN_ONE ? 1 : 2) {
+            const int a = i / 4, e = i % 4;
+            if constexpr (IN_ONE) {
+                const int up = 24 - 8 * byte_of<REACH>(a, e) + word_of<REACH>(a, e);
+                w[a][e] &= (u32)((int)(on[0] << up) >> 31);
+            } else {
+                const u32 low = 8 | byte_of<REACH>(a, e), high = 8 | (4 + byte_of<REACH>(a, e + 1));
+                w[a][e / 2] &=
+                    norm_permute(on[word_of<REACH>(a, e)], on[word_of<REACH>(a, e + 1)], 0x11 * low + 0x1100 * high);
+            }
         }
     }
 };
