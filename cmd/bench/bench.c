@@ -198,7 +198,7 @@ static int read_lists(const request *r, bench_plan *plan) {
     for (int i = 0; r->layouts && i < list.count; i++)
         if (parse_layout("--layout", list.items[i], &plan->layouts[plan->layout_count++]) != DONE)
             return MISUSED;
-    const char *dtypes = r->dtypes ? r->dtypes : plan->device.kind == COMET_CUDA && !is_norm(r) ? "f32,bf16" : NULL;
+    const char *dtypes = r->dtypes ? r->dtypes : plan->device.kind == COMET_CUDA ? "f32,bf16" : NULL;
     if (dtypes && parse_list("--dtype", dtypes, &list) != DONE)
         return MISUSED;
     for (int i = 0; dtypes && i < list.count; i++)

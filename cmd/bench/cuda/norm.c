@@ -21,8 +21,8 @@ typedef struct norm_bed {
     cuda_bed bed;
     gpu gpu;
     gpu_memory dy, tables;
-    gpu_memory dz, y_streams, y_results; /* of the layer that adds; what it adds is dy, too */
-    float *host_tables;                  /* of the tensor at hand */
+    gpu_memory z, dz, y_streams, y_results; /* of the layer that adds: z is what another layer puts out */
+    float *host_tables;                     /* of the tensor at hand */
     int64_t channels;
     size_t table_bytes;             /* from one to the next */
     comet_cuda_norm norm, measured; /* measured: with the tables that statistics are written to */
@@ -83,6 +83,12 @@ static int set_layer(norm_bed *b, const comet_tensor *source) {
 static comet_tensor gradient(const norm_bed *b, int index) {
     comet_tensor t = b->bed.tensor;
     t.data = b->dy.data + (size_t)index * b->bed.stride;
+    return t;
+}
+
+static comet_tensor addend(const norm_bed *b, int index) {
+    comet_tensor t = b->bed.tensor;
+    t.data = b->z.data + (size_t)index * b->bed.stride;
     return t;
 }
 
@@ -147,7 +153,7 @@ static comet_cuda_slot y_slot(const norm_bed *b, int index) {
 
 /* Streams: none, of u, of u and y. */
 static int start_add_with(norm_bed *b, int index, int streams) {
-    comet_tensor x = cuda_input(&b->bed, index), y = cuda_output(&b->bed, index), z = gradient(b, index);
+    comet_tensor x = cuda_input(&b->bed, index), y = cuda_output(&b->bed, index), z = addend(b, index);
     comet_cuda_slot slot = cuda_slot(&b->codec, index), of_y = y_slot(b, index);
     comet_cuda_norm_residual residual = COMET_CUDA_NORM_RESIDUAL_INIT;
     residual.add = &z;
@@ -215,12 +221,17 @@ static int start_decompress_epilogue(void *context, int index) {
 static int set_up_adding(norm_bed *b) {
     gpu *g = &b->gpu;
     size_t count = (size_t)b->bed.buffers;
-    b->y_params = b->codec.params; /* y's rms is about 1, too */
+    b->y_params = b->codec.params; /* y's rms is not far from 1, either */
     b->y_params.keep_mask = 1;
     TRY_COMET(g, comet_cuda_max_bytes(&b->bed.tensor, &b->y_params, &b->y_capacity));
     b->y_stride = (b->y_capacity + 255) / 256 * 256;
     TRY(gpu_reserve(g, &b->y_streams, b->y_stride * count));
     TRY(gpu_reserve(g, &b->y_results, count * CUDA_RESULT_STRIDE));
+    TRY(gpu_reserve(g, &b->z, b->bed.stride * count));
+    for (int i = 0; i < b->bed.buffers; i++) {
+        comet_tensor x = cuda_input(&b->bed, i), z = addend(b, i);
+        TRY_COMET(g, comet_cuda_norm_forward(&b->norm, &x, &z, &b->codec.params, &b->codec.exec, NULL, NULL, NULL));
+    }
     return gpu_reserve(g, &b->dz, b->bed.stride * count);
 }
 

@@ -23,9 +23,9 @@ constexpr __host__ __device__ int decompress_blocks(int dtype, int mode) { // on
 // step(class) gives the step of a class. The table is there where channels come last and a warp walks.
 template <int REACH, int DTYPE, int MODE, class Step>
 __device__ __forceinline__ bool restore_common(const DecompressArgs &args, const quantiser_class &first,
-                                               const TileSource &source, u32 tile, u32 lane, float *table, Step step) {
+                                               const TileSource &source, u32 tile, const TileStart &s, u32 lane,
+                                               float *table, Step step) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
-    const TileStart s = tile_start<REACH>(args.geometry, tile);
     TileMaps maps;
     u32 u[8], class_index = 0;
     float its_step = first.step;
@@ -151,9 +151,10 @@ __device__ __forceinline__ bool restore_one(const DecompressArgs &args, Decompre
     if constexpr (MODE == MODE_ANY)
         return false;
     else
-        return restore_common<REACH, DTYPE, MODE>(args, shared.first, source, tile, lane, table, [&](u32 index) {
-            return quantiser_step(shared.bound, (comet_dtype)shared.dtype, shared.first.mode, (int)index);
-        });
+        return restore_common<REACH, DTYPE, MODE>(
+            args, shared.first, source, tile, tile_start<REACH>(args.geometry, tile), lane, table, [&](u32 index) {
+                return quantiser_step(shared.bound, (comet_dtype)shared.dtype, shared.first.mode, (int)index);
+            });
 }
 
 template <int REACH, int DTYPE, int MODE>
@@ -187,10 +188,12 @@ __device__ __forceinline__ void decompress_walk(const DecompressArgs &args, Deco
     if (MODE == MODE_GRID && reach_is_last(REACH)) // a warp finds the same channels in all of its tiles
         make_table<REACH>(g, args.channel_map, tile_start<REACH>(g, tiles.first), lane, table, none,
                           [&](u32 channel) { return restore_numbers(args, q.classes[0], channel); });
+    WalkPlace<REACH, DTYPE == COMET_F32, true> place(g, tiles.tile(0));
     if constexpr (MODE != MODE_ANY)
         left = for_tiles(shared, view, tiles, [&](u32 tile, const TileSource &source) {
+            const TileStart &s = place.go_to(g, tile);
             return source.is_stageable && tile < stored &&
-                   restore_common<REACH, DTYPE, MODE>(args, q.classes[0], source, tile, lane, table,
+                   restore_common<REACH, DTYPE, MODE>(args, q.classes[0], source, tile, s, lane, table,
                                                       [&](u32 index) { return q.classes[index].step; });
         });
     if (left)

@@ -112,6 +112,13 @@ static inline u64 eb_walk_blocks(u64 groups, Reach reach, u64 channels, int each
     return blocks < groups ? blocks : groups;
 }
 
+// The same for a kernel that decompresses, with the step from tile to tile.
+static inline dim3 eb_walk(DecompressArgs &args, Reach reach, int each) {
+    const u64 blocks = eb_walk_blocks(args.groups, reach, args.geometry.channels, each);
+    args.geometry.walk = walk_step(args.geometry, blocks * GROUP_TILES);
+    return dim3((unsigned)blocks);
+}
+
 // A block a group; an empty tensor has no group, but its header and result are still written.
 static inline dim3 eb_blocks(u64 groups) {
     return dim3((unsigned)(groups ? groups : 1));

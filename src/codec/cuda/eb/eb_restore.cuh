@@ -257,7 +257,7 @@ __device__ __forceinline__ void store_pieces_of(void *y, const Geometry &g, u32 
     if (tile < g.inner || !(REACH == REACH_LAST4 || REACH == REACH_FLAT))
         store_packed<REACH, DTYPE>(y, g, tile, s, lane, p);
     else
-        store_padded<REACH, DTYPE>(y, g, tile, s, lane, p);
+        store_padded<REACH, DTYPE>(y, g, tile, tile_start<REACH>(g, tile), lane, p);
 }
 
 // Values of a grid, through the epilogue; value(a, e, base).

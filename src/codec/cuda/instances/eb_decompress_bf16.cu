@@ -2,8 +2,8 @@
 #include "codec/cuda/eb/eb_decompress.cuh"
 #include "codec/cuda/eb/eb_launch.h"
 
-cudaError_t comet_eb_launch_decompress_bf16(Reach reach, Mode mode, const DecompressArgs &args, cudaStream_t queue) {
-    const u64 channels = args.geometry.channels;
-    dim3 blocks((unsigned)eb_walk_blocks(args.groups, reach, channels, decompress_blocks(COMET_BF16, mode)));
+cudaError_t comet_eb_launch_decompress_bf16(Reach reach, Mode mode, const DecompressArgs &a, cudaStream_t queue) {
+    DecompressArgs args = a;
+    const dim3 blocks = eb_walk(args, reach, decompress_blocks(COMET_BF16, mode));
     EB_FOR_REACH_AND_MODE(eb_decompress_kernel, COMET_BF16, reach, mode)
 }

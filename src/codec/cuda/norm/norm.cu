@@ -259,6 +259,7 @@ extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
     if (s.channels == 0)
         return cudaSuccess;
     a.codec = decompress_args(&job->codec, s);
+    a.codec.geometry.walk = walk_step(a.codec.geometry, (u64)blocks.x * GROUP_TILES);
     a.tables = tables_of(job->norm);
     a.x = job->x;
     a.dy = job->dy;

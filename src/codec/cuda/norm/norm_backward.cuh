@@ -26,8 +26,10 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     float *table;
     float2 sums[NORM_SETS<REACH>]; // where channels come last: of all its tiles
     NormMask<REACH, DTYPE> mask;   // NORM_MASKED_SUMS
+    WalkPlace<REACH, DTYPE == COMET_F32, PASS == NORM_DX> place;
 
-    __device__ __forceinline__ NormWalk(const NormArgs<PASS> &a, NormBackwardShared &s) : args(a), shared(s) {
+    __device__ __forceinline__ NormWalk(const NormArgs<PASS> &a, NormBackwardShared &s, u32 first)
+        : args(a), shared(s), place(a.codec.geometry, first) {
         lane = threadIdx.x & 31;
         table = shared.tables[threadIdx.x >> 5];
 #pragma unroll
@@ -40,7 +42,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     __device__ __forceinline__ bool common(u32 tile, const TileSource &from) {
         const Geometry &g = args.codec.geometry;
         const ChannelMap &map = args.codec.channel_map;
-        const TileStart s = tile_start<REACH>(g, tile);
+        const TileStart &s = place.go_to(g, tile);
         NormSource<REACH, DTYPE, FROM> source;
         Form form = FORM_GRID;
         TileMaps maps;
@@ -241,7 +243,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
     if (reach_is_last(REACH) && tiles.rounds)
         norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane,
                                             shared.tables[warp], none_yet);
-    NormWalk<REACH, DTYPE, FROM, PASS> walk(args, shared);
+    NormWalk<REACH, DTYPE, FROM, PASS> walk(args, shared, tiles.tile(0));
     if constexpr (PASS == NORM_MASKED_SUMS)
         walk.mask.start(args, shared, tiles.first, lane);
     float2 rare = make_float2(0.0f, 0.0f);

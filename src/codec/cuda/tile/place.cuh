@@ -32,6 +32,13 @@ static inline DivideLong divide_long_by(u32 divisor) {
     return d;
 }
 
+// From one tile of a warp to its next, where channels come last: a multiple of C lanes further on. See WalkPlace.
+struct WalkStep {
+    u32 columns; // in its band
+    u64 index;   // in the tensor,
+    u64 carry;   // and more where the band ends
+};
+
 struct Geometry {
     u64 positions;
     u32 tiles;
@@ -41,6 +48,7 @@ struct Geometry {
     u64 stride; // values from one row to the next: row * channels
     Divide by_channels, by_row;
     DivideLong long_by_channels, long_by_row;
+    WalkStep walk;
 };
 
 // How a thread's values v[8][4] map to the tile. `lane` is the thread's number in its warp; k, l, m as in the format.
@@ -95,6 +103,12 @@ static inline Geometry device_geometry(const tile_geometry *g) {
     return d;
 }
 
+// The step of warps that go over tiles `tiles` apart.
+static inline WalkStep walk_step(const Geometry &g, u64 tiles) {
+    const u64 columns = 8 * (32 * tiles / g.channels), bands = columns / g.row, rest = columns % g.row;
+    return {(u32)rest, (4 * bands * g.row + rest) * g.channels, 3 * g.stride};
+}
+
 // ---- from a tile's columns to positions ----
 
 // The column a tile starts with; P = 8 ((32 t) div C) for its first lane.
@@ -102,9 +116,10 @@ struct TileStart {
     u64 position; // of row 0 of the band that column lies in
     u32 column;   // p: its place in the band
     u32 channel;  // of the first lane
+    u64 index[2]; // REACH_LAST4: of v[0][0] and v[4][0] in the tensor
 };
 
-template <int REACH> __device__ __forceinline__ TileStart tile_start(const Geometry &g, u32 tile) {
+template <int REACH> __device__ __forceinline__ TileStart column_start(const Geometry &g, u32 tile) {
     TileStart s;
     s.channel = 0;
     if (REACH == REACH_FLAT) { // a band is 32 values
@@ -157,6 +172,64 @@ template <int REACH> __device__ __forceinline__ LaneStart lane_start(const Geome
     return start;
 }
 
+// REACH_LAST4: column i of a thread's two, counted from the tile's first.
+__device__ __forceinline__ u32 lane_column(const LaneStart &start, u32 lane, int i) {
+    return start.offset + (lane >> 3) + 4 * i;
+}
+
+// By the thread whose values are to be found.
+template <int REACH> __device__ __forceinline__ TileStart tile_start(const Geometry &g, u32 tile) {
+    TileStart s = column_start<REACH>(g, tile);
+    if (REACH == REACH_LAST4) {
+        const u32 lane = threadIdx.x & 31;
+        const LaneStart start = lane_start<REACH>(g, s, 4 * (lane & 7));
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            s.index[i] = column_position(g, s, lane_column(start, lane, i)) * g.channels + start.channel;
+    }
+    return s;
+}
+
+// Where the tiles of a warp are that goes over them one after the other, FROM_LAST: from the last one on. Where channels
+// come last (REACH_LAST4) and values have 16 bits that takes a few additions a tile, and nothing but `index` is found.
+// fp32 has no registers to spare for what is added to.
+template <int REACH, bool IS_F32, bool FROM_LAST> struct WalkPlace {
+    static constexpr bool STEPS = REACH == REACH_LAST4 && !IS_F32;
+    u64 index;  // of v[0][0],
+    u32 column; // and its place in its band
+
+    // A step before the first tile.
+    __device__ __forceinline__ WalkPlace(const Geometry &g, u32 first) {
+        if (!STEPS)
+            return;
+        const u32 lane = threadIdx.x & 31;
+        const TileStart s = tile_start<REACH>(g, first);
+        column = s.column + lane_column(lane_start<REACH>(g, s, 4 * (lane & 7)), lane, 0);
+        column -= g.by_row(column) * g.row;
+        index = s.index[0];
+        step<!FROM_LAST>(g);
+    }
+
+    // To be called for every tile.
+    __device__ __forceinline__ TileStart go_to(const Geometry &g, u32 tile) {
+        if (!STEPS)
+            return tile_start<REACH>(g, tile);
+        step<FROM_LAST>(g);
+        TileStart s = {};
+        s.index[0] = index;
+        s.index[1] = index + 4 * g.channels + g.by_row(column + 4) * g.walk.carry;
+        return s;
+    }
+
+    template <bool BACK> __device__ __forceinline__ void step(const Geometry &g) {
+        const u32 to = BACK ? column - g.walk.columns : column + g.walk.columns;
+        const bool ends = BACK ? column < g.walk.columns : to >= g.row;
+        const u64 on = g.walk.index + (ends ? g.walk.carry : 0);
+        column = !ends ? to : BACK ? to + g.row : to - g.row;
+        index += BACK ? ~on + 1 : on;
+    }
+};
+
 // Bytes of a word m of lane l (byte k: row k) that are values, 0xff each; padding is 0. For tiles that have padding.
 template <int REACH> __device__ __forceinline__ u32 real_bytes(const Geometry &g, const TileStart &s, u32 l, u32 m) {
     LaneStart lane = lane_start<REACH>(g, s, l);
@@ -200,11 +273,10 @@ __device__ __forceinline__ void for_pieces(const Geometry &g, u32 tile, const Ti
         LaneStart start = lane_start<REACH>(g, s, 4 * (lane & 7));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            u64 position = column_position(g, s, start.offset + (lane >> 3) + 4 * i);
-            u64 index = position * g.channels + start.channel;
+            u64 position = column_position(g, s, lane_column(start, lane, i));
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                visit(4 * i + k, 0, index + k * g.stride, position + (u64)k * g.row);
+                visit(4 * i + k, 0, s.index[i] + k * g.stride, position + (u64)k * g.row);
         }
     } else {
         LaneStart start = lane_start<REACH>(g, s, lane);
