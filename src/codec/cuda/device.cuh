@@ -46,6 +46,27 @@ __device__ __forceinline__ u32 thread_number() {
 #endif
 }
 
+// ---- memory ahead of time ----
+
+// Copies 8 or 16 bytes to shared memory without waiting for them; they are there for the same thread after
+// await_copies.
+template <class T> __device__ __forceinline__ void copy_ahead(T *to, const void *from) {
+    static_assert(sizeof(T) == 8 || sizeof(T) == 16, "what the hardware copies");
+#ifdef COMET_CUDA_EMULATION
+    *to = *(const T *)from;
+#else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from),
+                 "n"(sizeof(T))
+                 : "memory");
+#endif
+}
+
+__device__ __forceinline__ void await_copies() {
+#ifndef COMET_CUDA_EMULATION
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // ---- bits ----
 
 // Byte i of the result is byte (SELECT >> 4 i & 7) of {b, a}; with bit 3 set, that byte's sign, eight times.

@@ -231,7 +231,7 @@ __device__ __forceinline__ void compress_grid(const CompressArgs &args, Compress
         return;
     if (args.with_stats && warp == WARP_OF_RECORD && lane == 0) // while the tile is on its way
         shared.range_known = range_so_far(&args.workspace->totals);
-    const auto look = observe.template at<REACH, DTYPE>(args, s, lane, table + TABLE_WORDS);
+    const auto look = observe.template at<REACH, DTYPE>(args, s, lane, table + table_words(REACH));
     const Range range = grid_codes<REACH, DTYPE>(args, maps, table, c.inverse, tile, s, lane, w, words, look);
     const u32 magnitude = magnitude_of(range);
     const NarrowClass narrow = narrow_class_in<DTYPE, MODE_GRID>(args, shared, magnitude);

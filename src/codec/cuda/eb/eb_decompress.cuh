@@ -174,7 +174,8 @@ __device__ __forceinline__ void decompress_group(const DecompressArgs &args, Dec
 // ---- many tiles a warp ----
 
 template <int REACH, int DTYPE, int MODE>
-__device__ __forceinline__ void decompress_walk(const DecompressArgs &args, DecompressShared &shared, float *table) {
+__device__ __forceinline__ void decompress_walk(const DecompressArgs &args, DecompressShared &shared, float *table,
+                                                uint4 *ahead) {
     const u32 lane = threadIdx.x & 31;
     const Geometry &g = args.geometry;
     const WalkTiles<true> tiles(g.tiles); // the end first, as above
@@ -190,7 +191,7 @@ __device__ __forceinline__ void decompress_walk(const DecompressArgs &args, Deco
                           [&](u32 channel) { return restore_numbers(args, q.classes[0], channel); });
     WalkPlace<REACH, DTYPE == COMET_F32, true> place(g, tiles.tile(0));
     if constexpr (MODE != MODE_ANY)
-        left = for_tiles(shared, view, tiles, [&](u32 tile, const TileSource &source) {
+        left = for_tiles_ahead(shared, view, tiles, ahead, [&](u32 tile, const TileSource &source) {
             const TileStart &s = place.go_to(g, tile);
             return source.is_stageable && tile < stored &&
                    restore_common<REACH, DTYPE, MODE>(args, q.classes[0], source, tile, s, lane, table,
@@ -208,9 +209,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS, decompress_blocks(DTYPE, MODE))
     __shared__ DecompressShared shared;
     __shared__ float4 tables[MODE == MODE_GRID ? GROUP_TILES * TABLE_WORDS / 4 : 1]; // numbers of channels
     float *table = (float *)tables + (MODE == MODE_GRID ? threadIdx.x >> 5 : 0) * TABLE_WORDS;
-    if constexpr (decompress_walks(DTYPE))
-        decompress_walk<REACH, DTYPE, MODE>(args, shared, table);
-    else
+    if constexpr (decompress_walks(DTYPE)) {
+        __shared__ uint4 ahead[GROUP_TILES][AHEAD_UNITS];
+        decompress_walk<REACH, DTYPE, MODE>(args, shared, table, ahead[threadIdx.x >> 5]);
+    } else
         decompress_group<REACH, DTYPE, MODE>(args, shared, table);
 }
 

@@ -159,8 +159,8 @@ extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
 
 // ---- backward ----
 
-static u64 blocks_of(const Shape &s, NormFrom from) {
-    return eb_walk_blocks(s.groups, s.reach, (u64)s.tiles.channels, norm_backward_blocks(from));
+static u64 blocks_of(const Shape &s, comet_dtype dtype, NormFrom from, NormPass pass) {
+    return eb_walk_blocks(s.groups, s.reach, (u64)s.tiles.channels, norm_backward_blocks(s.reach, dtype, from, pass));
 }
 
 // Partial sums: of blocks where channels come last.
@@ -180,16 +180,21 @@ static u64 tiles_of_map(const Shape &s) {
     return s.reach == REACH_FLAT ? s.inner / 1024 + 2 : (s.inner / (4 * row) + 2) * row / 256 + 2;
 }
 
-static u64 partial_sums(const Shape &s) {
+static u64 partial_sums(const Shape &s, comet_dtype dtype) {
     if (!reach_is_last(s.reach))
         return (u64)s.tiles.tiles * maps_of_tile(s);
-    u64 a = block_sums(s, blocks_of(s, NORM_FROM_STREAM)), b = block_sums(s, blocks_of(s, NORM_FROM_X));
-    return a > b ? a : b;
+    u64 most = 0;
+    for (int from = NORM_FROM_STREAM; from <= NORM_FROM_X; from++)
+        for (int pass = NORM_SUMS; pass <= NORM_MASKED_SUMS; pass++) {
+            u64 sums = block_sums(s, blocks_of(s, dtype, (NormFrom)from, (NormPass)pass));
+            most = sums > most ? sums : most;
+        }
+    return most;
 }
 
 extern "C" size_t comet_norm_workspace(const comet_tensor *tensor) {
     Shape s = shape_of(tensor);
-    return CUDA_WORKSPACE_ZEROED + s.channels * sizeof(float4) + partial_sums(s) * sizeof(float2);
+    return CUDA_WORKSPACE_ZEROED + s.channels * sizeof(float4) + partial_sums(s, tensor->dtype) * sizeof(float2);
 }
 
 static NormSums sums_of(const norm_backward_job *job, const Shape &s, u64 blocks) {
@@ -254,7 +259,8 @@ static cudaError_t run_masked(const norm_backward_job *job, const Shape &s, Norm
 extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
     Shape s = shape_of(job->codec.tensor);
     NormFrom from = job->x ? NORM_FROM_X : NORM_FROM_STREAM;
-    dim3 blocks((unsigned)blocks_of(s, from));
+    comet_dtype dtype = job->codec.tensor->dtype;
+    dim3 blocks((unsigned)blocks_of(s, dtype, from, job->dz ? NORM_MASKED_SUMS : NORM_SUMS));
     NormBackwardArgs a = {};
     if (s.channels == 0)
         return cudaSuccess;
@@ -265,7 +271,7 @@ extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
     a.dy = job->dy;
     a.dx = job->codec.tensor->data;
     a.sums = sums_of(job, s, blocks.x);
-    norm_launch_backward *run = launcher_of(job->codec.tensor->dtype, from);
+    norm_launch_backward *run = launcher_of(dtype, from);
     cudaStream_t queue = job->codec.queue;
     cudaError_t error = cudaSuccess;
     if (s.groups)
@@ -274,6 +280,8 @@ extern "C" cudaError_t comet_norm_backward(const norm_backward_job *job) {
         a.dy = job->dz; // the mask is in it
     if (error == cudaSuccess)
         error = comet_norm_launch_totals(reach_is_last(s.reach), a, queue);
+    blocks.x = (unsigned)blocks_of(s, dtype, from, NORM_DX);
+    a.codec.geometry.walk = walk_step(a.codec.geometry, (u64)blocks.x * GROUP_TILES);
     if (error == cudaSuccess && s.groups)
         error = run(s.reach, NORM_DX, a, blocks, queue);
     return error;

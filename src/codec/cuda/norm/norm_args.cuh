@@ -9,8 +9,15 @@
 enum NormFrom { NORM_FROM_STREAM, NORM_FROM_X };
 enum NormPass { NORM_SUMS, NORM_DX, NORM_MASKED_SUMS }; // masked: dz is made from dy first, and written
 
+// Whether dy is asked for before the stream is decoded: where values have 16 bits there is room for it.
+constexpr __host__ __device__ bool norm_asks_ahead(int reach, int dtype, int from) {
+    return reach == REACH_LAST4 && dtype != COMET_F32 && from == NORM_FROM_STREAM;
+}
+
 // Blocks on a multiprocessor.
-constexpr int norm_backward_blocks(int from) {
+constexpr int norm_backward_blocks(int reach, int dtype, int from, int pass) {
+    if (norm_asks_ahead(reach, dtype, from) && pass == NORM_SUMS)
+        return 4;
     return from == NORM_FROM_STREAM ? 3 : 2; // two tensors in flight
 }
 

@@ -20,15 +20,17 @@ constexpr int NORM_DY_LOADS = PASS == NORM_MASKED_SUMS ? LOAD_WRITTEN
 
 // A warp on its way over tiles.
 template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
+    static constexpr bool AHEAD = norm_asks_ahead(REACH, DTYPE, FROM);
+    typedef NormBackwardShared<REACH, AHEAD> Shared;
     const NormArgs<PASS> &args;
-    NormBackwardShared &shared;
+    Shared &shared;
     u32 lane;
     float *table;
     float2 sums[NORM_SETS<REACH>]; // where channels come last: of all its tiles
     NormMask<REACH, DTYPE> mask;   // NORM_MASKED_SUMS
     WalkPlace<REACH, DTYPE == COMET_F32, PASS == NORM_DX> place;
 
-    __device__ __forceinline__ NormWalk(const NormArgs<PASS> &a, NormBackwardShared &s, u32 first)
+    __device__ __forceinline__ NormWalk(const NormArgs<PASS> &a, Shared &s, u32 first)
         : args(a), shared(s), place(a.codec.geometry, first) {
         lane = threadIdx.x & 31;
         table = shared.tables[threadIdx.x >> 5];
@@ -51,20 +53,28 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
             y = mask.find(args, shared, tile, lane);
         if (tile >= g.inner)
             return false;
+        if constexpr (AHEAD)
+            load_ahead<DTYPE>(args.dy, g, tile, s, lane, shared.ahead[threadIdx.x >> 5]);
         if constexpr (!reach_is_last(REACH))
             if ((PASS != NORM_DX && !norm_has_units<REACH>(g, map)) ||
                 !norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], s, lane, table, maps))
                 return false;
+        bool good = true;
         if constexpr (PASS == NORM_MASKED_SUMS)
-            if (!mask.read(args, shared, y, tile, s, lane))
-                return false;
+            good = mask.read(args, shared, y, tile, s, lane);
         if constexpr (FROM == NORM_FROM_STREAM) // other warps' loads are on their way meanwhile
-            if (!norm_decode<REACH>(shared.codec.q, from, lane, source.words, form))
-                return false;
+            good = good && norm_decode<REACH>(shared.codec.q, from, lane, source.words, form);
+        if constexpr (AHEAD)
+            await_copies();
+        if (!good)
+            return false;
         u32 dy[8][PIECE_WORDS<DTYPE>];
         if constexpr (FROM == NORM_FROM_X)
             load_packed<REACH, DTYPE, PASS == NORM_DX ? LOAD_ONCE : LOAD_AGAIN>(args.x, g, tile, s, lane, source.x);
-        load_packed<REACH, DTYPE, NORM_DY_LOADS<PASS>>(args.dy, g, tile, s, lane, dy);
+        if constexpr (AHEAD)
+            take_ahead<DTYPE>(shared.ahead[threadIdx.x >> 5], lane, dy);
+        else
+            load_packed<REACH, DTYPE, NORM_DY_LOADS<PASS>>(args.dy, g, tile, s, lane, dy);
         if constexpr (PASS == NORM_MASKED_SUMS) {
             mask.apply(dy);
             store_packed<REACH, DTYPE>(args.dz, g, tile, s, lane, dy);
@@ -195,8 +205,8 @@ __device__ __forceinline__ bool norm_rare_tile(const NormArgs<PASS> &args, const
 // The tiles of a warp that `left` has a bit for; what they add to its lanes' sums. A function of its own, so that it
 // costs the others no registers.
 template <int REACH, int DTYPE, int FROM, int PASS>
-__device__ __noinline__ float2 norm_rest(const NormArgs<PASS> &args, NormBackwardShared &shared,
-                                         const NormTiles<PASS> &tiles, u64 left) {
+__device__ __noinline__ float2 norm_rest(const NormArgs<PASS> &args, NormShared &shared, const NormTiles<PASS> &tiles,
+                                         u64 left) {
     const u32 lane = threadIdx.x & 31;
     float2 sum = make_float2(0.0f, 0.0f);
     StreamView view = {};
@@ -227,9 +237,9 @@ __device__ __noinline__ float2 norm_rest(const NormArgs<PASS> &args, NormBackwar
 // ---- the kernel ----
 
 template <int REACH, int DTYPE, int FROM, int PASS>
-__global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
+__global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTYPE, FROM, PASS))
     norm_backward_kernel(const __grid_constant__ NormArgs<PASS> args) {
-    __shared__ NormBackwardShared shared;
+    __shared__ NormBackwardShared<REACH, norm_asks_ahead(REACH, DTYPE, FROM)> shared;
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Geometry &g = args.codec.geometry;
     const NormTiles<PASS> tiles(g.tiles);
@@ -261,9 +271,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(FROM))
     if (left)
         rare = norm_rest<REACH, DTYPE, FROM, PASS>(args, shared, tiles, left);
     if constexpr (PASS != NORM_DX && reach_is_last(REACH)) {
-        norm_lane_sums<REACH>(walk.sums, rare, lane, shared.sums + 32 * warp);
+        norm_lane_sums<REACH>(walk.sums, rare, lane, shared.sums_of(warp));
         __syncthreads();
-        norm_put_block(args, shared.sums);
+        norm_put_block(args, shared);
     }
 }
 

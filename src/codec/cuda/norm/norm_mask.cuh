@@ -12,7 +12,7 @@ __device__ __forceinline__ bool norm_is_on(float y) {
 
 // Finds out of the stream of y, if there is one, what every warp needs. False: nothing can be decoded, and the status
 // word says why. By the whole block.
-__device__ __forceinline__ bool norm_open_mask(const NormMaskedArgs &args, NormBackwardShared &shared) {
+__device__ __forceinline__ bool norm_open_mask(const NormMaskedArgs &args, NormShared &shared) {
     StreamView view;
     if (args.y)
         return true;
@@ -46,15 +46,13 @@ template <int REACH, int DTYPE> struct NormMask {
     static constexpr bool IN_ONE = DTYPE == COMET_F32;
     u32 on[IN_ONE ? 1 : 8];
 
-    __device__ __forceinline__ void start(const NormMaskedArgs &args, const NormBackwardShared &shared, u32 tile,
-                                          u32 lane) {
+    __device__ __forceinline__ void start(const NormMaskedArgs &args, const NormShared &shared, u32 tile, u32 lane) {
         if (!args.y && tile < args.codec.geometry.tiles)
             row = read_row(shared.y_view.table, tile, lane);
     }
 
     // Where a tile of the stream is. To be called for every tile.
-    __device__ __forceinline__ TileSource find(const NormMaskedArgs &args, NormBackwardShared &shared, u32 tile,
-                                               u32 lane) {
+    __device__ __forceinline__ TileSource find(const NormMaskedArgs &args, NormShared &shared, u32 tile, u32 lane) {
         const StreamView &view = shared.y_view;
         const u32 next = tile + gridDim.x * GROUP_TILES;
         if (args.y)
@@ -66,8 +64,8 @@ template <int REACH, int DTYPE> struct NormMask {
     }
 
     // False: the tile is of another form, or not valid.
-    __device__ __forceinline__ bool read(const NormMaskedArgs &args, const NormBackwardShared &shared,
-                                         const TileSource &source, u32 tile, const TileStart &s, u32 lane) {
+    __device__ __forceinline__ bool read(const NormMaskedArgs &args, const NormShared &shared, const TileSource &source,
+                                         u32 tile, const TileStart &s, u32 lane) {
         if (!args.y)
             return read_stream(shared.y_q, source, lane);
         u32 y[8][PIECE_WORDS<DTYPE>], flags[8] = {};
@@ -145,8 +143,8 @@ template <int DTYPE> struct NormRareMask {
 
 // False: the tile is not valid.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ bool norm_rare_mask(const NormMaskedArgs &args, NormBackwardShared &shared, u32 tile,
-                                               u32 lane, u32 &on) {
+__device__ __forceinline__ bool norm_rare_mask(const NormMaskedArgs &args, NormShared &shared, u32 tile, u32 lane,
+                                               u32 &on) {
     const Geometry &g = args.codec.geometry;
     NormRareMask<DTYPE> mask = {0, 1};
     bool good = true;

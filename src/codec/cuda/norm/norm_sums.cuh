@@ -60,10 +60,11 @@ __device__ __forceinline__ void norm_lane_sums(float2 (&sums)[NORM_SETS<REACH>],
 }
 
 // Lane l of a block belongs to channel (256 b + l) mod C. Fewer channels than lanes: one sum for each of them.
-__device__ __forceinline__ void norm_put_block(const NormBackwardArgs &args, const float2 *sums) {
+template <class Shared> __device__ __forceinline__ void norm_put_block(const NormBackwardArgs &args, Shared &shared) {
+    auto sum_of = [&](u32 i) { return shared.sums_of(i >> 5)[i & 31]; };
     const u32 channels = args.codec.geometry.channels, thread = threadIdx.x;
     if (channels > BLOCK_THREADS) {
-        args.sums.partial[(u64)blockIdx.x * BLOCK_THREADS + thread] = sums[thread];
+        args.sums.partial[(u64)blockIdx.x * BLOCK_THREADS + thread] = sum_of(thread);
         return;
     }
     if (thread >= channels)
@@ -72,7 +73,7 @@ __device__ __forceinline__ void norm_put_block(const NormBackwardArgs &args, con
     args.codec.geometry.long_by_channels((u64)blockIdx.x * BLOCK_THREADS, &base);
     float2 sum = make_float2(0.0f, 0.0f);
     for (u32 i = thread >= base ? thread - base : thread + channels - base; i < BLOCK_THREADS; i += channels)
-        sum = norm_add(sum, sums[i]);
+        sum = norm_add(sum, sum_of(i));
     args.sums.partial[(u64)blockIdx.x * channels + thread] = sum;
 }
 

@@ -9,13 +9,22 @@
 #include "codec/cuda/eb/eb_walk.cuh"
 #include "codec/cuda/norm/norm_args.cuh"
 
-struct NormBackwardShared {
+// What all of these kernels have in shared memory.
+struct NormShared {
     DecompressShared codec;
-    // Numbers of channels. Where channels come last a warp finds the same ones in all of its tiles.
-    alignas(16) float tables[GROUP_TILES][2 * TABLE_WORDS];
-    float2 sums[BLOCK_THREADS];
     quantiser y_q; // of the stream of y, where there is one
     StreamView y_view;
+};
+
+template <int REACH, bool AHEAD> struct NormBackwardShared : NormShared {
+    // Numbers of channels. Where channels come last a warp finds the same ones in all of its tiles, and in the end the
+    // first words are its lanes' sums.
+    alignas(16) float tables[GROUP_TILES][2 * table_words(REACH)];
+    alignas(16) uint2 ahead[AHEAD ? GROUP_TILES : 1][AHEAD ? AHEAD_PAIRS : 1]; // dy
+
+    __device__ __forceinline__ float2 *sums_of(u32 warp) {
+        return (float2 *)tables[warp];
+    }
 };
 
 // ---- numbers of channels ----
@@ -40,7 +49,7 @@ __device__ __forceinline__ bool norm_make_tables(const NormBackwardArgs &args, c
     bool good = make_table<REACH>(g, map, s, lane, table, maps,
                                   [&](u32 channel) { return norm_numbers<FROM>(args, c, channel); });
     if (PASS == NORM_DX && good)
-        make_table<REACH>(g, map, s, lane, table + TABLE_WORDS, maps,
+        make_table<REACH>(g, map, s, lane, table + table_words(REACH), maps,
                           [&](u32 channel) { return __ldg(args.sums.coefficients + channel); });
     return good;
 }

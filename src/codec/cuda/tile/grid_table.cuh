@@ -9,6 +9,11 @@
 // Four numbers of each of a tile's 32 lanes, or of so many maps.
 enum { TABLE_NUMBERS = 4, TABLE_MAPS = 64, TABLE_WORDS = TABLE_NUMBERS * TABLE_MAPS };
 
+// From a table to a second one.
+constexpr __host__ __device__ int table_words(int reach) {
+    return reach_is_last(reach) ? 32 * TABLE_NUMBERS : (int)TABLE_WORDS;
+}
+
 // ---- the maps of a tile ----
 
 // Which maps a tile touches, and how they lie in it. For C = 1.
@@ -84,7 +89,7 @@ __device__ __forceinline__ void for_last_numbers(const Geometry &g, const float 
         float4 n[2], others[2] = {};
         read_table(table, lane, h, n);
         if (TABLES == 2)
-            read_table(table + TABLE_WORDS, lane, h, others);
+            read_table(table + table_words(REACH_LAST4), lane, h, others);
         for_pieces<REACH_LAST4>(g, tile, s, lane, [&](int a, int, u64 index, u64) {
 #pragma unroll
             for (int i = 0; i < 2; i++)
@@ -109,12 +114,12 @@ __device__ __forceinline__ void for_numbers(const Geometry &g, const ChannelMap 
     if (REACH == REACH_LAST1) {
         n = lane_numbers(table, lane);
         if (TABLES == 2)
-            others = lane_numbers(table + TABLE_WORDS, lane);
+            others = lane_numbers(table + table_words(REACH), lane);
     }
     auto read = [&](u32 i) {
         n = ((const float4 *)table)[i];
         if (TABLES == 2)
-            others = ((const float4 *)(table + TABLE_WORDS))[i];
+            others = ((const float4 *)(table + table_words(REACH)))[i];
     };
     auto turn = [&](u64 index) { read(map.by_inner(maps.skip + (u32)(index - maps.first))); };
     // values side by side may lie in two maps; the four rows of a band do not if maps are whole bands

@@ -139,6 +139,27 @@ __device__ __forceinline__ void load_padded(const void *tensor, const Geometry &
     });
 }
 
+// A tile of 16-bit values on its way to shared memory, where channels come last: pairs of words.
+enum { AHEAD_PAIRS = 256 };
+
+template <int DTYPE>
+__device__ __forceinline__ void load_ahead(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
+                                           u32 lane, uint2 *ahead) {
+    for_pieces<REACH_LAST4>(g, tile, s, lane, [&](int a, int, u64 index, u64) {
+        copy_ahead(ahead + 32 * a + lane, (const typename Pattern<DTYPE>::Word *)tensor + index);
+    });
+}
+
+// What load_packed would have found, after await_copies.
+template <int DTYPE>
+__device__ __forceinline__ void take_ahead(const uint2 *ahead, u32 lane, u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+#pragma unroll
+    for (int a = 0; a < 8; a++) {
+        const uint2 q = ahead[32 * a + lane];
+        w[a][0] = q.x, w[a][1] = q.y;
+    }
+}
+
 template <int DTYPE>
 __device__ __forceinline__ float packed_value(const u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e) {
     if constexpr (DTYPE == COMET_F32)
