@@ -21,9 +21,9 @@ constexpr __host__ __device__ int decompress_blocks(int dtype, int mode) { // on
 
 // A stageable tile. False: its codes are not narrow, it is not valid, or it has padding that is not stored here.
 // step(class) gives the step of a class. The table is there where channels come last and a warp walks.
-template <int REACH, int DTYPE, int MODE, class Step>
+template <int REACH, int DTYPE, int MODE, class Start, class Step>
 __device__ __forceinline__ bool restore_common(const DecompressArgs &args, const quantiser_class &first,
-                                               const TileSource &source, u32 tile, const TileStart &s, u32 lane,
+                                               const TileSource &source, u32 tile, const Start &s, u32 lane,
                                                float *table, Step step) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
     TileMaps maps;
@@ -174,8 +174,7 @@ __device__ __forceinline__ void decompress_group(const DecompressArgs &args, Dec
 // ---- many tiles a warp ----
 
 template <int REACH, int DTYPE, int MODE>
-__device__ __forceinline__ void decompress_walk(const DecompressArgs &args, DecompressShared &shared, float *table,
-                                                uint4 *ahead) {
+__device__ __forceinline__ void decompress_walk(const DecompressArgs &args, DecompressShared &shared, float *table) {
     const u32 lane = threadIdx.x & 31;
     const Geometry &g = args.geometry;
     const WalkTiles<true> tiles(g.tiles); // the end first, as above
@@ -191,8 +190,8 @@ __device__ __forceinline__ void decompress_walk(const DecompressArgs &args, Deco
                           [&](u32 channel) { return restore_numbers(args, q.classes[0], channel); });
     WalkPlace<REACH, DTYPE == COMET_F32, true> place(g, tiles.tile(0));
     if constexpr (MODE != MODE_ANY)
-        left = for_tiles_ahead(shared, view, tiles, ahead, [&](u32 tile, const TileSource &source) {
-            const TileStart &s = place.go_to(g, tile);
+        left = for_tiles(shared, view, tiles, [&](u32 tile, const TileSource &source) {
+            const auto s = place.go_to(g, tile);
             return source.is_stageable && tile < stored &&
                    restore_common<REACH, DTYPE, MODE>(args, q.classes[0], source, tile, s, lane, table,
                                                       [&](u32 index) { return q.classes[index].step; });
@@ -209,10 +208,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS, decompress_blocks(DTYPE, MODE))
     __shared__ DecompressShared shared;
     __shared__ float4 tables[MODE == MODE_GRID ? GROUP_TILES * TABLE_WORDS / 4 : 1]; // numbers of channels
     float *table = (float *)tables + (MODE == MODE_GRID ? threadIdx.x >> 5 : 0) * TABLE_WORDS;
-    if constexpr (decompress_walks(DTYPE)) {
-        __shared__ uint4 ahead[GROUP_TILES][AHEAD_UNITS];
-        decompress_walk<REACH, DTYPE, MODE>(args, shared, table, ahead[threadIdx.x >> 5]);
-    } else
+    if constexpr (decompress_walks(DTYPE))
+        decompress_walk<REACH, DTYPE, MODE>(args, shared, table);
+    else
         decompress_group<REACH, DTYPE, MODE>(args, shared, table);
 }
 

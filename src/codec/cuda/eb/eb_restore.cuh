@@ -251,8 +251,8 @@ template <int REACH, int MODE> __device__ __forceinline__ bool stores_padding(co
 }
 
 // A thread's values, packed, to where they lie; padding is left out.
-template <int REACH, int DTYPE>
-__device__ __forceinline__ void store_pieces_of(void *y, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
+template <int REACH, int DTYPE, class Start>
+__device__ __forceinline__ void store_pieces_of(void *y, const Geometry &g, u32 tile, const Start &s, u32 lane,
                                                 const u32 (&p)[8][PIECE_WORDS<DTYPE>]) {
     if (tile < g.inner || !(REACH == REACH_LAST4 || REACH == REACH_FLAT))
         store_packed<REACH, DTYPE>(y, g, tile, s, lane, p);
@@ -261,9 +261,9 @@ __device__ __forceinline__ void store_pieces_of(void *y, const Geometry &g, u32 
 }
 
 // Values of a grid, through the epilogue; value(a, e, base).
-template <int REACH, int DTYPE, class Value>
+template <int REACH, int DTYPE, class Start, class Value>
 __device__ __forceinline__ void store_grid(const DecompressArgs &args, const TileMaps &maps, const float *table,
-                                           u32 tile, const TileStart &s, u32 lane, Value value) {
+                                           u32 tile, const Start &s, u32 lane, Value value) {
     const Geometry &g = args.geometry;
     const EpilogueKind kind = epilogue_kind(args);
     const float floor = args.relu ? 0.0f : -INFINITY;
@@ -288,9 +288,9 @@ __device__ __forceinline__ void store_grid(const DecompressArgs &args, const Til
 }
 
 // Codes as values where a thread's pieces lie.
-template <int REACH, int DTYPE, int MODE>
+template <int REACH, int DTYPE, int MODE, class Start>
 __device__ __forceinline__ void store_pieces(const DecompressArgs &args, float step, u32 class_index,
-                                             const TileMaps &maps, const float *table, u32 tile, const TileStart &s,
+                                             const TileMaps &maps, const float *table, u32 tile, const Start &s,
                                              u32 lane, u32 (&u)[8], u32 *exchange) {
     const Geometry &g = args.geometry;
     const Painter<MODE> painter(step, class_index, u);
@@ -479,9 +479,9 @@ __device__ __forceinline__ void store_columns(const DecompressArgs &args, float 
 }
 
 // Biased codes, this lane's columns u, of a tile without padding as values to the tensor. False: they are not valid.
-template <int REACH, int DTYPE, int MODE>
+template <int REACH, int DTYPE, int MODE, class Start>
 __device__ __forceinline__ bool store_codes(const DecompressArgs &args, float step, u32 class_index,
-                                            const TileMaps &maps, const float *table, u32 tile, const TileStart &s,
+                                            const TileMaps &maps, const float *table, u32 tile, const Start &s,
                                             u32 lane, u32 (&u)[8], u8 *stage) {
     const Geometry &g = args.geometry;
     const IndexNumbers numbers = {args.channel_map, maps, table};

@@ -133,13 +133,6 @@ __device__ __forceinline__ uint4 first_unit(const TileBytes &t, u32 lane) {
     return 16 * lane < skew + size ? __ldg((const uint4 *)(t.from - skew) + lane) : make_uint4(0, 0, 0, 0);
 }
 
-// The same to to[lane], where it is after await_copies.
-__device__ __forceinline__ void copy_first_unit(const TileBytes &t, u32 lane, uint4 *to) {
-    u32 skew = (u32)(u64)t.from & 15, size = t.entry & ENTRY_SIZE_MASK;
-    if (16 * lane < skew + size)
-        copy_ahead(to + lane, (const uint4 *)(t.from - skew) + lane);
-}
-
 // Puts `size` bytes into the stage, of which `unit` has this lane's first; returns where they start there.
 __device__ __forceinline__ u32 stage_tile(const u8 *from, u32 size, uint4 unit, u32 lane, u8 *stage) {
     u32 skew = (u32)(u64)from & 15;

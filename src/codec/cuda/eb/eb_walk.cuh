@@ -62,7 +62,8 @@ __device__ __forceinline__ TileSource source_of(const StreamView &view, Decompre
 }
 
 // Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS
-// at most). The next tile's row of the table is asked for before a tile is decoded.
+// at most). The next tile's row of the table is asked for before a tile is decoded; asking for its bytes, too, gains
+// nothing.
 template <bool FROM_LAST, class Decode>
 __device__ __forceinline__ u64 for_tiles(DecompressShared &shared, const StreamView &view,
                                          const WalkTiles<FROM_LAST> &tiles, Decode decode) {
@@ -77,43 +78,6 @@ __device__ __forceinline__ u64 for_tiles(DecompressShared &shared, const StreamV
         if (round + 1 < tiles.rounds)
             row = read_row(view.table, tiles.tile(round + 1), lane);
         if (!decode(tile, source))
-            left |= (u64)1 << round;
-        __syncwarp(); // the stage is used again
-    }
-    return left;
-}
-
-// First units of a warp's tiles on their way to shared memory: those of two tiles, one after the other.
-enum { AHEAD_UNITS = 64 };
-
-// The same with the next tile's bytes asked for, too; `ahead`: AHEAD_UNITS of the warp's own.
-template <bool FROM_LAST, class Decode>
-__device__ __forceinline__ u64 for_tiles_ahead(DecompressShared &shared, const StreamView &view,
-                                               const WalkTiles<FROM_LAST> &tiles, uint4 *ahead, Decode decode) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    u64 left = 0;
-    if (tiles.rounds == 0)
-        return left;
-    TableRow row = read_row(view.table, tiles.tile(0), lane);
-    TileBytes bytes;
-    bool is_good;
-    auto ask = [&](u32 round) { // for a tile's bytes, and for the next one's row
-        bytes = find_tile(view.payload, view.payload_bytes, row, tiles.tile(round), lane);
-        is_good = is_stageable(bytes, view.payload + view.payload_bytes);
-        if (is_good)
-            copy_first_unit(bytes, lane, ahead + 32 * (round & 1));
-        if (round + 1 < tiles.rounds)
-            row = read_row(view.table, tiles.tile(round + 1), lane);
-    };
-    ask(0);
-    for (u32 round = 0; round < tiles.rounds; round++) {
-        TileSource source = {bytes.from, bytes.entry, is_good, {}, shared.stage[warp], shared.columns[warp]};
-        await_copies();
-        if (source.is_stageable)
-            source.unit = ahead[32 * (round & 1) + lane];
-        if (round + 1 < tiles.rounds)
-            ask(round + 1);
-        if (!decode(tiles.tile(round), source))
             left |= (u64)1 << round;
         __syncwarp(); // the stage is used again
     }

@@ -22,13 +22,15 @@ constexpr int NORM_DY_LOADS = PASS == NORM_MASKED_SUMS ? LOAD_WRITTEN
 template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     static constexpr bool AHEAD = norm_asks_ahead(REACH, DTYPE, FROM);
     typedef NormBackwardShared<REACH, AHEAD> Shared;
+    typedef WalkPlace<REACH, DTYPE == COMET_F32, PASS == NORM_DX> Place;
+    typedef typename Place::Start Start;
     const NormArgs<PASS> &args;
     Shared &shared;
     u32 lane;
     float *table;
     float2 sums[NORM_SETS<REACH>]; // where channels come last: of all its tiles
     NormMask<REACH, DTYPE> mask;   // NORM_MASKED_SUMS
-    WalkPlace<REACH, DTYPE == COMET_F32, PASS == NORM_DX> place;
+    Place place;
 
     __device__ __forceinline__ NormWalk(const NormArgs<PASS> &a, Shared &s, u32 first)
         : args(a), shared(s), place(a.codec.geometry, first) {
@@ -44,7 +46,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     __device__ __forceinline__ bool common(u32 tile, const TileSource &from) {
         const Geometry &g = args.codec.geometry;
         const ChannelMap &map = args.codec.channel_map;
-        const TileStart &s = place.go_to(g, tile);
+        const Start s = place.go_to(g, tile);
         NormSource<REACH, DTYPE, FROM> source;
         Form form = FORM_GRID;
         TileMaps maps;
@@ -87,7 +89,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     }
 
     template <int FORM>
-    __device__ __forceinline__ void pass(u32 tile, const TileStart &s, const TileMaps &maps,
+    __device__ __forceinline__ void pass(u32 tile, const Start &s, const TileMaps &maps,
                                          const NormSource<REACH, DTYPE, FROM> &source,
                                          u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
         if constexpr (PASS == NORM_DX)
@@ -108,7 +110,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     }
 
     template <int FORM>
-    __device__ __forceinline__ void add(u32 tile, const TileStart &s, const TileMaps &maps,
+    __device__ __forceinline__ void add(u32 tile, const Start &s, const TileMaps &maps,
                                         const NormSource<REACH, DTYPE, FROM> &source,
                                         const u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
         for_numbers<REACH, 1>(
@@ -121,7 +123,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     }
 
     template <int FORM>
-    __device__ __forceinline__ void add_maps(u32 tile, const TileStart &s, const TileMaps &maps,
+    __device__ __forceinline__ void add_maps(u32 tile, const Start &s, const TileMaps &maps,
                                              const NormSource<REACH, DTYPE, FROM> &source,
                                              const u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
         const ChannelMap &channels = args.codec.channel_map;
@@ -144,7 +146,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     }
 
     template <int FORM>
-    __device__ __forceinline__ void write(u32 tile, const TileStart &s, const TileMaps &maps,
+    __device__ __forceinline__ void write(u32 tile, const Start &s, const TileMaps &maps,
                                           const NormSource<REACH, DTYPE, FROM> &source,
                                           u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
         u32 p[8][PIECE_WORDS<DTYPE>];

@@ -64,8 +64,9 @@ template <int REACH, int DTYPE> struct NormMask {
     }
 
     // False: the tile is of another form, or not valid.
+    template <class Start>
     __device__ __forceinline__ bool read(const NormMaskedArgs &args, const NormShared &shared, const TileSource &source,
-                                         u32 tile, const TileStart &s, u32 lane) {
+                                         u32 tile, const Start &s, u32 lane) {
         if (!args.y)
             return read_stream(shared.y_q, source, lane);
         u32 y[8][PIECE_WORDS<DTYPE>], flags[8] = {};

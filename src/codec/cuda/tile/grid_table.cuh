@@ -81,8 +81,8 @@ __device__ __forceinline__ float4 lane_numbers(const float *table, u32 lane) {
 }
 
 // Channels come last: two of them at a time, so that few numbers are in registers.
-template <int TABLES, class Visit, class Behind>
-__device__ __forceinline__ void for_last_numbers(const Geometry &g, const float *table, u32 tile, const TileStart &s,
+template <int TABLES, class Start, class Visit, class Behind>
+__device__ __forceinline__ void for_last_numbers(const Geometry &g, const float *table, u32 tile, const Start &s,
                                                  u32 lane, Visit visit, Behind behind) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -101,9 +101,9 @@ __device__ __forceinline__ void for_last_numbers(const Geometry &g, const float 
 
 // Calls visit(a, e, numbers, others, index) for every value of a thread, and behind(a, e, index) after each piece;
 // others: of a second table behind the first (TABLES = 2).
-template <int REACH, int TABLES, class Visit, class Behind>
+template <int REACH, int TABLES, class Start, class Visit, class Behind>
 __device__ __forceinline__ void for_numbers(const Geometry &g, const ChannelMap &map, const TileMaps &maps,
-                                            const float *table, u32 tile, const TileStart &s, u32 lane, Visit visit,
+                                            const float *table, u32 tile, const Start &s, u32 lane, Visit visit,
                                             Behind behind) {
     if constexpr (REACH == REACH_LAST4) {
         for_last_numbers<TABLES>(g, table, tile, s, lane, visit, behind);

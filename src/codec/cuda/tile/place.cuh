@@ -116,10 +116,10 @@ struct TileStart {
     u64 position; // of row 0 of the band that column lies in
     u32 column;   // p: its place in the band
     u32 channel;  // of the first lane
-    u64 index[2]; // REACH_LAST4: of v[0][0] and v[4][0] in the tensor
+    static constexpr bool IS_FOUND = false;
 };
 
-template <int REACH> __device__ __forceinline__ TileStart column_start(const Geometry &g, u32 tile) {
+template <int REACH> __device__ __forceinline__ TileStart tile_start(const Geometry &g, u32 tile) {
     TileStart s;
     s.channel = 0;
     if (REACH == REACH_FLAT) { // a band is 32 values
@@ -177,24 +177,18 @@ __device__ __forceinline__ u32 lane_column(const LaneStart &start, u32 lane, int
     return start.offset + (lane >> 3) + 4 * i;
 }
 
-// By the thread whose values are to be found.
-template <int REACH> __device__ __forceinline__ TileStart tile_start(const Geometry &g, u32 tile) {
-    TileStart s = column_start<REACH>(g, tile);
-    if (REACH == REACH_LAST4) {
-        const u32 lane = threadIdx.x & 31;
-        const LaneStart start = lane_start<REACH>(g, s, 4 * (lane & 7));
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-            s.index[i] = column_position(g, s, lane_column(start, lane, i)) * g.channels + start.channel;
-    }
-    return s;
-}
+// Where a thread's values are, REACH_LAST4.
+struct FoundStart {
+    u64 index[2]; // of v[0][0] and v[4][0] in the tensor
+    static constexpr bool IS_FOUND = true;
+};
 
 // Where the tiles of a warp are that goes over them one after the other, FROM_LAST: from the last one on. Where channels
-// come last (REACH_LAST4) and values have 16 bits that takes a few additions a tile, and nothing but `index` is found.
-// fp32 has no registers to spare for what is added to.
+// come last (REACH_LAST4) and values have 16 bits that takes a few additions a tile. fp32 has no registers to spare for
+// what is added to.
 template <int REACH, bool IS_F32, bool FROM_LAST> struct WalkPlace {
     static constexpr bool STEPS = REACH == REACH_LAST4 && !IS_F32;
+    typedef std::conditional_t<STEPS, FoundStart, TileStart> Start;
     u64 index;  // of v[0][0],
     u32 column; // and its place in its band
 
@@ -204,21 +198,21 @@ template <int REACH, bool IS_F32, bool FROM_LAST> struct WalkPlace {
             return;
         const u32 lane = threadIdx.x & 31;
         const TileStart s = tile_start<REACH>(g, first);
-        column = s.column + lane_column(lane_start<REACH>(g, s, 4 * (lane & 7)), lane, 0);
+        const LaneStart start = lane_start<REACH>(g, s, 4 * (lane & 7));
+        column = s.column + lane_column(start, lane, 0);
         column -= g.by_row(column) * g.row;
-        index = s.index[0];
+        index = column_position(g, s, lane_column(start, lane, 0)) * g.channels + start.channel;
         step<!FROM_LAST>(g);
     }
 
     // To be called for every tile.
-    __device__ __forceinline__ TileStart go_to(const Geometry &g, u32 tile) {
-        if (!STEPS)
+    __device__ __forceinline__ Start go_to(const Geometry &g, u32 tile) {
+        if constexpr (STEPS) {
+            step<FROM_LAST>(g);
+            return {{index, index + 4 * g.channels + g.by_row(column + 4) * g.walk.carry}};
+        } else {
             return tile_start<REACH>(g, tile);
-        step<FROM_LAST>(g);
-        TileStart s = {};
-        s.index[0] = index;
-        s.index[1] = index + 4 * g.channels + g.by_row(column + 4) * g.walk.carry;
-        return s;
+        }
     }
 
     template <bool BACK> __device__ __forceinline__ void step(const Geometry &g) {
@@ -246,9 +240,14 @@ template <int REACH> __device__ __forceinline__ u32 real_bytes(const Geometry &g
 
 // For v[a][e]: the index in the tensor of v[a][0] (or of v[a][e] where they are not side by side), and how many rows a
 // counts. Calls `visit(a, e, index, position)` for every piece of reach_width values.
-template <int REACH, class Visit>
-__device__ __forceinline__ void for_pieces(const Geometry &g, u32 tile, const TileStart &s, u32 lane, Visit visit) {
-    if (REACH == REACH_FLAT) {
+// Start: a TileStart, or a FoundStart, which does not know positions.
+template <int REACH, class Start, class Visit>
+__device__ __forceinline__ void for_pieces(const Geometry &g, u32 tile, const Start &s, u32 lane, Visit visit) {
+    if constexpr (Start::IS_FOUND) {
+#pragma unroll
+        for (int a = 0; a < 8; a++)
+            visit(a, 0, s.index[a / 4] + a % 4 * g.stride, (u64)0);
+    } else if (REACH == REACH_FLAT) {
         u64 at = 1024 * (u64)tile + 4 * lane;
 #pragma unroll
         for (int j = 0; j < 8; j++)
@@ -274,9 +273,10 @@ __device__ __forceinline__ void for_pieces(const Geometry &g, u32 tile, const Ti
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             u64 position = column_position(g, s, lane_column(start, lane, i));
+            u64 index = position * g.channels + start.channel;
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                visit(4 * i + k, 0, s.index[i] + k * g.stride, position + (u64)k * g.row);
+                visit(4 * i + k, 0, index + k * g.stride, position + (u64)k * g.row);
         }
     } else {
         LaneStart start = lane_start<REACH>(g, s, lane);

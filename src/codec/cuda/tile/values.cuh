@@ -115,9 +115,9 @@ __device__ __forceinline__ void load_piece(const void *tensor, u64 index, int e,
     }
 }
 
-template <int REACH, int DTYPE, int LOADS = LOAD_ONCE>
-__device__ __forceinline__ void load_packed(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
-                                            u32 lane, u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+template <int REACH, int DTYPE, int LOADS = LOAD_ONCE, class Start>
+__device__ __forceinline__ void load_packed(const void *tensor, const Geometry &g, u32 tile, const Start &s, u32 lane,
+                                            u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
     for_pieces<REACH>(g, tile, s, lane,
                       [&](int a, int e, u64 index, u64) { load_piece<REACH, DTYPE, LOADS>(tensor, index, e, w[a]); });
 }
@@ -142,9 +142,9 @@ __device__ __forceinline__ void load_padded(const void *tensor, const Geometry &
 // A tile of 16-bit values on its way to shared memory, where channels come last: pairs of words.
 enum { AHEAD_PAIRS = 256 };
 
-template <int DTYPE>
-__device__ __forceinline__ void load_ahead(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
-                                           u32 lane, uint2 *ahead) {
+template <int DTYPE, class Start>
+__device__ __forceinline__ void load_ahead(const void *tensor, const Geometry &g, u32 tile, const Start &s, u32 lane,
+                                           uint2 *ahead) {
     for_pieces<REACH_LAST4>(g, tile, s, lane, [&](int a, int, u64 index, u64) {
         copy_ahead(ahead + 32 * a + lane, (const typename Pattern<DTYPE>::Word *)tensor + index);
     });
@@ -256,8 +256,8 @@ __device__ __forceinline__ void store_piece(void *tensor, u64 index, int e, cons
 }
 
 // The values of a tile without padding.
-template <int REACH, int DTYPE>
-__device__ __forceinline__ void store_packed(void *tensor, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
+template <int REACH, int DTYPE, class Start>
+__device__ __forceinline__ void store_packed(void *tensor, const Geometry &g, u32 tile, const Start &s, u32 lane,
                                              const u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
     for_pieces<REACH>(g, tile, s, lane,
                       [&](int a, int e, u64 index, u64) { store_piece<REACH, DTYPE>(tensor, index, e, w[a]); });
