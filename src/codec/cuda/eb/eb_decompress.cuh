@@ -180,9 +180,8 @@ __device__ __forceinline__ void decompress_walk(const DecompressArgs &args, Deco
     const WalkTiles<true> tiles(g.tiles); // the end first, as above
     const u32 stored = stores_padding<REACH, MODE>(args) ? g.tiles : g.inner;
     const quantiser &q = shared.q;
-    StreamView view;
     TileMaps none;
-    if (!open_stream(args, shared, view) || tiles.rounds == 0)
+    if (!open_stream(args, shared) || tiles.rounds == 0)
         return;
     u64 left = ~(u64)0 >> (64 - tiles.rounds);
     if (MODE == MODE_GRID && reach_is_last(REACH)) // a warp finds the same channels in all of its tiles
@@ -190,7 +189,7 @@ __device__ __forceinline__ void decompress_walk(const DecompressArgs &args, Deco
                           [&](u32 channel) { return restore_numbers(args, q.classes[0], channel); });
     WalkPlace<REACH, DTYPE == COMET_F32, true> place(g, tiles.tile(0));
     if constexpr (MODE != MODE_ANY)
-        left = for_tiles(shared, view, tiles, [&](u32 tile, const TileSource &source) {
+        left = for_tiles(shared, tiles, [&](u32 tile, const TileSource &source) {
             const auto s = place.go_to(g, tile);
             return source.is_stageable && tile < stored &&
                    restore_common<REACH, DTYPE, MODE>(args, q.classes[0], source, tile, s, lane, table,

@@ -8,6 +8,8 @@
 struct DecompressShared {
     alignas(16) u8 stage[GROUP_TILES][STAGE_BYTES];
     alignas(16) u32 columns[GROUP_TILES][64];
+    StreamView view;       // open_stream: read when needed, as registers are few
+    u64 left[GROUP_TILES]; // for_tiles
     u64 payload_bytes;
     u32 status;
     float bound;
@@ -19,12 +21,13 @@ struct DecompressShared {
 };
 
 // What every block finds out first. False: nothing can be decoded, and the status word says why.
-__device__ __forceinline__ bool open_stream(const DecompressArgs &args, DecompressShared &shared, StreamView &view) {
+__device__ __forceinline__ bool open_stream(const DecompressArgs &args, DecompressShared &shared) {
     const u32 lane = threadIdx.x & 31;
     float bound;
     u32 dtype;
-    view = view_stream(args, stream_start(args), lane, bound, dtype);
+    const StreamView view = view_stream(args, stream_start(args), lane, bound, dtype);
     if (threadIdx.x == 0) {
+        shared.view = view;
         shared.status = view.status;
         if (view.status == COMET_OK)
             quantiser_of(bound, (comet_dtype)dtype, args.flags, &shared.q);
@@ -65,19 +68,21 @@ __device__ __forceinline__ TileSource source_of(const StreamView &view, Decompre
 // at most). The next tile's row of the table is asked for before a tile is decoded; asking for its bytes, too, gains
 // nothing.
 template <bool FROM_LAST, class Decode>
-__device__ __forceinline__ u64 for_tiles(DecompressShared &shared, const StreamView &view,
-                                         const WalkTiles<FROM_LAST> &tiles, Decode decode) {
+__device__ __forceinline__ u64 for_tiles(DecompressShared &shared, const WalkTiles<FROM_LAST> &tiles, Decode decode) {
     const u32 lane = threadIdx.x & 31;
-    u64 left = 0;
+    const StreamView &view = shared.view;
+    u64 &left = shared.left[threadIdx.x >> 5];
     if (tiles.rounds == 0)
-        return left;
+        return 0;
+    if (lane == 0)
+        left = 0;
     TableRow row = read_row(view.table, tiles.tile(0), lane);
     for (u32 round = 0; round < tiles.rounds; round++) {
         const u32 tile = tiles.tile(round);
         const TileSource source = source_of(view, shared, find_tile(view.payload, view.payload_bytes, row, tile, lane));
         if (round + 1 < tiles.rounds)
             row = read_row(view.table, tiles.tile(round + 1), lane);
-        if (!decode(tile, source))
+        if (!decode(tile, source) && lane == 0)
             left |= (u64)1 << round;
         __syncwarp(); // the stage is used again
     }

@@ -211,11 +211,6 @@ __device__ __noinline__ float2 norm_rest(const NormArgs<PASS> &args, NormShared 
                                          u64 left) {
     const u32 lane = threadIdx.x & 31;
     float2 sum = make_float2(0.0f, 0.0f);
-    StreamView view = {};
-    float bound;
-    u32 dtype;
-    if (FROM == NORM_FROM_STREAM)
-        view = view_stream(args.codec, stream_start(args.codec), lane, bound, dtype);
     for (u32 round = 0; left; round++, left >>= 1) {
         if (!(left & 1))
             continue;
@@ -226,7 +221,7 @@ __device__ __noinline__ float2 norm_rest(const NormArgs<PASS> &args, NormShared 
         if constexpr (PASS == NORM_MASKED_SUMS)
             good = norm_rare_mask<REACH, DTYPE>(args, shared, tile, lane, on);
         if (FROM == NORM_FROM_STREAM)
-            source = find_again(view, shared.codec, tile);
+            source = find_again(shared.codec.view, shared.codec, tile);
         good = good && (FROM == NORM_FROM_X || source.from);
         good = good && norm_rare_tile<REACH, DTYPE, FROM, PASS>(args, shared.codec.q, source, tile, lane, on, sum);
         if (!good && lane == 0)
@@ -245,12 +240,11 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTY
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Geometry &g = args.codec.geometry;
     const NormTiles<PASS> tiles(g.tiles);
-    StreamView view = {};
     TileMaps none_yet;
     if constexpr (PASS == NORM_MASKED_SUMS)
         if (!norm_open_mask(args, shared))
             return;
-    if (FROM == NORM_FROM_STREAM && !open_stream(args.codec, shared.codec, view))
+    if (FROM == NORM_FROM_STREAM && !open_stream(args.codec, shared.codec))
         return;
     if (reach_is_last(REACH) && tiles.rounds)
         norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane,
@@ -261,7 +255,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTY
     float2 rare = make_float2(0.0f, 0.0f);
     u64 left = 0;
     if (FROM == NORM_FROM_STREAM) {
-        left = for_tiles(shared.codec, view, tiles,
+        left = for_tiles(shared.codec, tiles,
                          [&](u32 tile, const TileSource &source) { return walk.common(tile, source); });
     } else {
         const TileSource none = {};

@@ -13,13 +13,12 @@ __device__ __forceinline__ bool norm_is_on(float y) {
 // Finds out of the stream of y, if there is one, what every warp needs. False: nothing can be decoded, and the status
 // word says why. By the whole block.
 __device__ __forceinline__ bool norm_open_mask(const NormMaskedArgs &args, NormShared &shared) {
-    StreamView view;
     if (args.y)
         return true;
-    const bool good = open_stream(args.y_codec, shared.codec, view);
+    const bool good = open_stream(args.y_codec, shared.codec);
     if (threadIdx.x == 0) {
         shared.y_q = shared.codec.q;
-        shared.y_view = view;
+        shared.y_view = shared.codec.view;
     }
     __syncthreads(); // the stream of u is opened next
     return good;
