@@ -13,17 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "codec/cuda/cuda_impl.h"
 #include "comet/cuda_norm.h"
 #include "support/codec/tensors.h"
+#include "support/cuda/device_memory.h"
 #include "support/rng.h"
-
-enum { POISON = 0xA5 };
-
-#define assert_cuda(call) assert_int_equal((call), cudaSuccess)
-
-static const comet_dtype dtypes[] = {COMET_F32, COMET_F16, COMET_BF16};
 
 /* Every way to reach a tile, whole and ragged; channels that repeat in a block and that do not; many maps a tile. */
 static const test_shape shapes[] = {
@@ -36,45 +30,6 @@ static const test_shape shapes[] = {
     {COMET_NCHW, 3, {40, 50, 1}},     {COMET_NCHW, 4, {2, 4, 24, 15}}, {COMET_NCHW, 5, {2, 3, 2, 9, 10}},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
-
-/* ---- memory ---- */
-
-static inline void *take(size_t bytes) {
-    void *memory = malloc(bytes ? bytes : 1);
-    assert_non_null(memory);
-    return memory;
-}
-
-static inline void *device_take(size_t bytes, const void *from) {
-    void *memory = NULL;
-    assert_cuda(cudaMalloc(&memory, bytes ? bytes : 1));
-    if (from)
-        assert_cuda(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
-    else
-        assert_cuda(cudaMemset(memory, POISON, bytes));
-    return memory;
-}
-
-static inline void *device_read(const void *memory, size_t bytes) {
-    void *copy = take(bytes);
-    assert_cuda(cudaDeviceSynchronize());
-    assert_cuda(cudaMemcpy(copy, memory, bytes, cudaMemcpyDeviceToHost));
-    return copy;
-}
-
-static inline float value_at(comet_dtype dtype, const void *values, int64_t i) {
-    if (dtype == COMET_F32)
-        return ((const float *)values)[i];
-    uint16_t p = ((const uint16_t *)values)[i];
-    return dtype == COMET_F16 ? comet_f16_to_f32(p) : comet_bf16_to_f32(p);
-}
-
-static inline void set_value(comet_dtype dtype, void *values, int64_t i, float v) {
-    if (dtype == COMET_F32)
-        ((float *)values)[i] = v;
-    else
-        ((uint16_t *)values)[i] = dtype == COMET_F16 ? comet_f16_of_f32(v) : comet_bf16_of_f32(v);
-}
 
 /* ---- a layer, its input and gradient, on the host and on the device ---- */
 

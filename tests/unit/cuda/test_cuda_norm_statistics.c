@@ -13,21 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "codec/cuda/cuda_impl.h"
 #include "comet/cuda_norm.h"
 #include "support/codec/tensors.h"
+#include "support/cuda/device_memory.h"
 #include "support/effort.h"
 #include "support/rng.h"
 #ifdef COMET_CUDA_EMULATION
 #include "emulation.h"
 #endif
-
-enum { POISON = 0xA5 };
-
-#define assert_cuda(call) assert_int_equal((call), cudaSuccess)
-
-static const comet_dtype dtypes[] = {COMET_F32, COMET_F16, COMET_BF16};
 
 /*
  * Channels that fill vectors and that do not, one channel and more than there are counters; maps that fill vectors,
@@ -78,45 +72,6 @@ static const test_shape shapes[] = {
     {COMET_NCHW, 4, {70, 16, 5, 5}},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
-
-/* ---- memory ---- */
-
-static void *take(size_t bytes) {
-    void *memory = malloc(bytes ? bytes : 1);
-    assert_non_null(memory);
-    return memory;
-}
-
-static void *device_take(size_t bytes, const void *from) {
-    void *memory = NULL;
-    assert_cuda(cudaMalloc(&memory, bytes ? bytes : 1));
-    if (from)
-        assert_cuda(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
-    else
-        assert_cuda(cudaMemset(memory, POISON, bytes));
-    return memory;
-}
-
-static void *device_read(const void *memory, size_t bytes) {
-    void *copy = take(bytes);
-    assert_cuda(cudaDeviceSynchronize());
-    assert_cuda(cudaMemcpy(copy, memory, bytes, cudaMemcpyDeviceToHost));
-    return copy;
-}
-
-static double value_at(comet_dtype dtype, const void *values, int64_t i) {
-    if (dtype == COMET_F32)
-        return (double)((const float *)values)[i];
-    uint16_t p = ((const uint16_t *)values)[i];
-    return (double)(dtype == COMET_F16 ? comet_f16_to_f32(p) : comet_bf16_to_f32(p));
-}
-
-static void set_value(comet_dtype dtype, void *values, int64_t i, float v) {
-    if (dtype == COMET_F32)
-        ((float *)values)[i] = v;
-    else
-        ((uint16_t *)values)[i] = dtype == COMET_F16 ? comet_f16_of_f32(v) : comet_bf16_of_f32(v);
-}
 
 /* ---- a tensor and its statistics ---- */
 
@@ -187,12 +142,12 @@ static void reference(bed *b) {
     memset(b->mean, 0, (size_t)b->channels * sizeof *b->mean);
     memset(b->squares, 0, (size_t)b->channels * sizeof *b->squares);
     for (int64_t i = 0; i < b->count; i++)
-        b->mean[i / b->stride % b->channels] += value_at(b->dtype, b->x, i);
+        b->mean[i / b->stride % b->channels] += (double)value_at(b->dtype, b->x, i);
     for (int64_t c = 0; c < b->channels; c++)
         b->mean[c] /= n;
     for (int64_t i = 0; i < b->count; i++) {
         int64_t c = i / b->stride % b->channels;
-        double d = value_at(b->dtype, b->x, i) - b->mean[c];
+        double d = (double)value_at(b->dtype, b->x, i) - b->mean[c];
         b->squares[c] += d * d;
     }
 }
@@ -359,7 +314,7 @@ static void constant_channels(void **state) {
         run(&b);
         float *mean = device_read(b.batch.mean, b.table), *inverse_std = device_read(b.batch.inverse_std, b.table);
         for (int64_t c = 0; c < b.channels; c++) {
-            assert_true((double)mean[c] == value_at(b.dtype, b.x, 0));
+            assert_true((double)mean[c] == (double)value_at(b.dtype, b.x, 0));
             assert_true(inverse_std[c] == 0x1p10f);
         }
         free(mean);
