@@ -152,9 +152,10 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
 // What quantising needs of a channel.
 __device__ __forceinline__ float4 grid_numbers(const CompressArgs &args, const quantiser_class &c, u32 channel) {
     const GridTables &t = args.grid;
-    const grid_channel g = quantiser_grid(&c, __ldg(t.threshold + channel), t.slope ? __ldg(t.slope + channel) : 1.0f);
-    return make_float4(t.scale ? __ldg(t.scale + channel) : 1.0f, t.shift ? __ldg(t.shift + channel) : 0.0f, g.edge,
-                       MAGIC + (float)(128 + g.code));
+    const float scale = t.scale ? __ldg(t.scale + channel) : 1.0f, shift = t.shift ? __ldg(t.shift + channel) : 0.0f;
+    const float slope = t.slope ? __ldg(t.slope + channel) : 1.0f; // all are on their way before one is looked at
+    const grid_channel g = quantiser_grid(&c, __ldg(t.threshold + channel), slope);
+    return make_float4(scale, shift, g.edge, MAGIC + (float)(128 + g.code));
 }
 
 // Statistics, which few ask for: the values are loaded again, as the common way has no registers for them.

@@ -35,8 +35,8 @@ static inline DivideLong divide_long_by(u32 divisor) {
 // From one tile of a warp to its next, where channels come last: a multiple of C lanes further on. See WalkPlace.
 struct WalkStep {
     u32 columns; // in its band
-    u64 index;   // in the tensor,
-    u64 carry;   // and more where the band ends
+    u32 index;   // in the tensor,
+    u32 carry;   // and more where the band ends
 };
 
 struct Geometry {
@@ -57,7 +57,8 @@ enum Reach {
     REACH_ROW4,  // C = 1, S a multiple of 4: v[4 i + k][e] is row k, column 4 (lane + 32 i) + e of 256
     REACH_ROW2,  // the same with S even, read two by two
     REACH_ROW1,  // the same with any S, one by one
-    REACH_LAST4, // C a multiple of 4: v[4 i + k][e]: row k, m = lane / 8 + 4 i, l = 4 (lane mod 8) + e
+    REACH_LAST4, // C a multiple of 4, values can be counted in 32 bits: v[4 i + k][e]: row k, m = lane / 8 + 4 i,
+                 // l = 4 (lane mod 8) + e
     REACH_LAST1  // any C: v[m][k] of lane l = lane
 };
 
@@ -78,9 +79,12 @@ constexpr __host__ __device__ int reach_width(int reach) {
 // more tiles.
 constexpr int64_t LONGEST_ROW = 1ll << 28, MOST_TILES = 1ll << 31;
 
+// Up to so many, values can be counted in 32 bits.
+constexpr int64_t MOST_NEAR_TILES = 1ll << 22;
+
 static inline Reach reach_of(const tile_geometry *g) {
     if (g->channels > 1)
-        return g->channels % 4 == 0 ? REACH_LAST4 : REACH_LAST1;
+        return g->channels % 4 == 0 && g->tiles <= MOST_NEAR_TILES ? REACH_LAST4 : REACH_LAST1;
     if (g->row == 8)
         return REACH_FLAT;
     return g->row % 4 == 0 ? REACH_ROW4 : g->row % 2 == 0 ? REACH_ROW2 : REACH_ROW1;
@@ -106,7 +110,7 @@ static inline Geometry device_geometry(const tile_geometry *g) {
 // The step of warps that go over tiles `tiles` apart.
 static inline WalkStep walk_step(const Geometry &g, u64 tiles) {
     const u64 columns = 8 * (32 * tiles / g.channels), bands = columns / g.row, rest = columns % g.row;
-    return {(u32)rest, (4 * bands * g.row + rest) * g.channels, 3 * g.stride};
+    return {(u32)rest, (u32)((4 * bands * g.row + rest) * g.channels), (u32)(3 * g.stride)};
 }
 
 // ---- from a tile's columns to positions ----
@@ -127,7 +131,7 @@ template <int REACH> __device__ __forceinline__ TileStart tile_start(const Geome
         s.column = 0;
         return s;
     }
-    if (g.is_small) {
+    if (REACH == REACH_LAST4 || g.is_small) {
         u32 first = 256 * tile;
         if (reach_is_last(REACH)) {
             u32 groups = g.by_channels(32 * tile);
@@ -179,17 +183,17 @@ __device__ __forceinline__ u32 lane_column(const LaneStart &start, u32 lane, int
 
 // Where a thread's values are, REACH_LAST4.
 struct FoundStart {
-    u64 index[2]; // of v[0][0] and v[4][0] in the tensor
+    u32 index[2]; // of v[0][0] and v[4][0] in the tensor
     static constexpr bool IS_FOUND = true;
 };
 
-// Where the tiles of a warp are that goes over them one after the other, FROM_LAST: from the last one on. Where channels
-// come last (REACH_LAST4) and values have 16 bits that takes a few additions a tile. fp32 has no registers to spare for
-// what is added to.
+// Where the tiles of a warp are that goes over them one after the other, FROM_LAST: from the last one on. Where
+// channels come last (REACH_LAST4) and values have 16 bits that takes a few additions a tile. fp32 has no registers to
+// spare for what is added to.
 template <int REACH, bool IS_F32, bool FROM_LAST> struct WalkPlace {
     static constexpr bool STEPS = REACH == REACH_LAST4 && !IS_F32;
     typedef std::conditional_t<STEPS, FoundStart, TileStart> Start;
-    u64 index;  // of v[0][0],
+    u32 index;  // of v[0][0],
     u32 column; // and its place in its band
 
     // A step before the first tile.
@@ -201,7 +205,7 @@ template <int REACH, bool IS_F32, bool FROM_LAST> struct WalkPlace {
         const LaneStart start = lane_start<REACH>(g, s, 4 * (lane & 7));
         column = s.column + lane_column(start, lane, 0);
         column -= g.by_row(column) * g.row;
-        index = column_position(g, s, lane_column(start, lane, 0)) * g.channels + start.channel;
+        index = (u32)column_position(g, s, lane_column(start, lane, 0)) * g.channels + start.channel;
         step<!FROM_LAST>(g);
     }
 
@@ -218,9 +222,9 @@ template <int REACH, bool IS_F32, bool FROM_LAST> struct WalkPlace {
     template <bool BACK> __device__ __forceinline__ void step(const Geometry &g) {
         const u32 to = BACK ? column - g.walk.columns : column + g.walk.columns;
         const bool ends = BACK ? column < g.walk.columns : to >= g.row;
-        const u64 on = g.walk.index + (ends ? g.walk.carry : 0);
+        const u32 on = g.walk.index + (ends ? g.walk.carry : 0);
         column = !ends ? to : BACK ? to + g.row : to - g.row;
-        index += BACK ? ~on + 1 : on;
+        index = BACK ? index - on : index + on;
     }
 };
 
@@ -246,7 +250,7 @@ __device__ __forceinline__ void for_pieces(const Geometry &g, u32 tile, const St
     if constexpr (Start::IS_FOUND) {
 #pragma unroll
         for (int a = 0; a < 8; a++)
-            visit(a, 0, s.index[a / 4] + a % 4 * g.stride, (u64)0);
+            visit(a, 0, (u64)(s.index[a / 4] + a % 4 * (u32)g.stride), (u64)0);
     } else if (REACH == REACH_FLAT) {
         u64 at = 1024 * (u64)tile + 4 * lane;
 #pragma unroll
@@ -272,11 +276,11 @@ __device__ __forceinline__ void for_pieces(const Geometry &g, u32 tile, const St
         LaneStart start = lane_start<REACH>(g, s, 4 * (lane & 7));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            u64 position = column_position(g, s, lane_column(start, lane, i));
-            u64 index = position * g.channels + start.channel;
+            u32 position = (u32)column_position(g, s, lane_column(start, lane, i));
+            u32 index = position * g.channels + start.channel;
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                visit(4 * i + k, 0, index + k * g.stride, position + (u64)k * g.row);
+                visit(4 * i + k, 0, (u64)(index + k * (u32)g.stride), (u64)(position + k * g.row));
         }
     } else {
         LaneStart start = lane_start<REACH>(g, s, lane);
