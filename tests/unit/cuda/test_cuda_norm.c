@@ -193,11 +193,10 @@ static void gradients_as_in_fp64(void **state) {
 static void long_walks(void **state) {
     (void)state;
     rng r = rng_seed(5);
-    static const test_shape large[] = {{COMET_NHWC, 4, {3, 32, 24, 64}},
-                                       {COMET_NHWC, 4, {2, 24, 24, 80}},
-                                       {COMET_NHWC, 4, {2, 8, 8, 520}},
-                                       {COMET_NHWC, 4, {2, 40, 40, 19}},
-                                       {COMET_NCHW, 4, {2, 20, 40, 36}}};
+    static const test_shape large[] = {{COMET_NHWC, 4, {3, 32, 24, 64}}, {COMET_NHWC, 4, {2, 24, 24, 80}},
+                                       {COMET_NHWC, 4, {2, 8, 8, 520}},  {COMET_NHWC, 4, {2, 40, 40, 19}},
+                                       {COMET_NCHW, 4, {2, 20, 40, 36}}, {COMET_NCHW, 4, {5, 64, 14, 14}},
+                                       {COMET_NCHW, 4, {9, 128, 7, 7}},  {COMET_NCHW, 4, {4, 32, 19, 21}}};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         layer l;
 #ifdef COMET_CUDA_EMULATION
@@ -217,23 +216,37 @@ static void long_walks(void **state) {
 }
 
 /* A NaN goes where arithmetic takes it: into y, the stream and the gradients of its channel, and nowhere else. */
+static void check_nan(layer *l, int64_t at) {
+    float before = ((float *)l->x)[at];
+    ((float *)l->x)[at] = NAN;
+    assert_cuda(cudaMemcpy(l->x_tensor.data, l->x, l->bytes, cudaMemcpyHostToDevice));
+    forward(l, 1);
+    check_y(l);
+    check_stream(l);
+    for (int from_stream = 0; from_stream < 2; from_stream++) {
+        gradients g = backward(l, from_stream);
+        for (int64_t c = 0; c < l->channels; c++)
+            assert_int_equal(isnan(g.dgamma[c]), c == channel_of(l, at));
+        gradients_free(&g);
+    }
+    ((float *)l->x)[at] = before;
+}
+
+/* In the middle, and on both sides of the border of a map. */
 static void values_that_are_not_finite(void **state) {
     (void)state;
     rng r = rng_seed(6);
-    static const int which[] = {0, 3, 9, 12};
+    static const int which[] = {0, 3, 9, 12, 21, 22, 28};
     for (size_t k = 0; k < sizeof which / sizeof *which; k++) {
         layer l;
         layer_new(&l, &r, &shapes[which[k]], COMET_F32, 1, 0.1, 0);
-        ((float *)l.x)[l.count / 2] = NAN;
-        assert_cuda(cudaMemcpy(l.x_tensor.data, l.x, l.bytes, cudaMemcpyHostToDevice));
-        forward(&l, 1);
-        check_y(&l);
-        check_stream(&l);
-        gradients g = backward(&l, 1);
-        int64_t bad = channel_of(&l, l.count / 2);
-        for (int64_t c = 0; c < l.channels; c++)
-            assert_int_equal(isnan(g.dgamma[c]), c == bad);
-        gradients_free(&g);
+        for (int64_t i = 0; i < l.count; i++) /* dz is not 0 anywhere */
+            set_value(l.dtype, l.dy, i, 1.0f + (float)rng_below(&r, 8));
+        assert_cuda(cudaMemcpy(l.dy_tensor.data, l.dy, l.bytes, cudaMemcpyHostToDevice));
+        int64_t middle = l.count / 2, border = middle - middle % shape_channel_stride(&l.shape);
+        check_nan(&l, middle);
+        check_nan(&l, border);
+        check_nan(&l, border - 1);
         layer_free(&l);
     }
 }
@@ -431,7 +444,7 @@ static void arguments(void **state) {
 static void in_place(void **state) {
     (void)state;
     rng r = rng_seed(11);
-    static const int which[] = {0, 2, 9, 13};
+    static const int which[] = {0, 2, 9, 13, 21, 22, 23, 28, 32};
     for (size_t k = 0; k < sizeof which / sizeof *which; k++) {
         layer l;
         layer_new(&l, &r, &shapes[which[k]], dtypes[k % 3], 1, 0.1, 0);

@@ -315,11 +315,10 @@ static void gradients_as_in_fp64(void **state) {
 static void long_walks(void **state) {
     (void)state;
     rng r = rng_seed(5);
-    static const test_shape large[] = {{COMET_NHWC, 4, {3, 32, 24, 64}},
-                                       {COMET_NHWC, 4, {2, 8, 8, 520}},
-                                       {COMET_NHWC, 4, {2, 40, 40, 19}},
-                                       {COMET_NCHW, 4, {2, 20, 40, 36}},
-                                       {COMET_NCHW, 4, {3, 30, 30, 8}}};
+    static const test_shape large[] = {{COMET_NHWC, 4, {3, 32, 24, 64}}, {COMET_NHWC, 4, {2, 8, 8, 520}},
+                                       {COMET_NHWC, 4, {2, 40, 40, 19}}, {COMET_NCHW, 4, {2, 20, 40, 36}},
+                                       {COMET_NCHW, 4, {3, 30, 30, 8}},  {COMET_NCHW, 4, {5, 64, 14, 14}},
+                                       {COMET_NCHW, 4, {9, 128, 7, 7}},  {COMET_NCHW, 4, {4, 32, 19, 21}}};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         block b;
 #ifdef COMET_CUDA_EMULATION
@@ -361,7 +360,7 @@ static void addends_that_are_not_finite(void **state) {
 static void in_place(void **state) {
     (void)state;
     rng r = rng_seed(7);
-    static const int which[] = {0, 2, 9, 13, 17};
+    static const int which[] = {0, 2, 9, 13, 17, 21, 22, 23, 28, 32};
     for (size_t k = 0; k < sizeof which / sizeof *which; k++) {
         block b;
         block_new(&b, &r, &shapes[which[k]], dtypes[k % 3], k != 4, 1, k % 2 ? 1e-3 : 0.1, 0);

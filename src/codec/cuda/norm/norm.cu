@@ -24,6 +24,10 @@ static Shape shape_of(const comet_tensor *t) {
     s.groups = ((u64)s.tiles.tiles + GROUP_TILES - 1) / GROUP_TILES;
     s.channels = (u32)comet_tensor_channels(t);
     s.inner = t->layout == COMET_NCHW && comet_tensor_count(t) ? (u64)comet_shape_count(t->ndim - 2, t->shape + 2) : 1;
+    if (t->layout == COMET_NCHW && s.channels == 1) { // the maps of all samples are one; not near if it is too long
+        u64 count = (u64)comet_tensor_count(t);
+        s.inner = count < FAR_MAP ? count : FAR_MAP;
+    }
     return s;
 }
 

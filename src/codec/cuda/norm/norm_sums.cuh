@@ -81,26 +81,20 @@ template <class Shared> __device__ __forceinline__ void norm_put_block(const Nor
 
 // Units of a thread's values: columns of the four rows of a band, as wide as a piece. If maps have whole bands a unit
 // lies in one map, else in up to two, the second of which has the last rows.
-template <int REACH>
-constexpr int NORM_UNITS = reach_is_last(REACH)  ? 1
-                           : REACH == REACH_FLAT ? 8
-                                                 : 8 / reach_width(REACH);
+template <int REACH> constexpr int NORM_UNITS = 8 / reach_width(REACH);
 
 template <int REACH> __device__ __forceinline__ constexpr int norm_unit(int a, int e) {
-    return REACH == REACH_FLAT ? a : a / 4 * (4 / reach_width(REACH)) + e / reach_width(REACH);
+    return a / 4 * (4 / reach_width(REACH)) + e / reach_width(REACH);
 }
 
-// Whether a tile's pieces each lie in one map, and its bands in at most two.
-template <int REACH> __device__ __forceinline__ bool norm_has_units(const Geometry &g, const ChannelMap &map) {
-    if (map.channels == 1)
-        return true;
-    return REACH == REACH_FLAT ? map.by_inner.divisor % 4 == 0 : map.by_inner.divisor >= 4 * g.row;
+// Whether bands lie in at most two maps each.
+__device__ __forceinline__ bool norm_has_units(const Geometry &g, const ChannelMap &map) {
+    return map.by_inner.divisor >= 4 * g.row;
 }
 
 // A thread's sums by unit, for the up to two maps that a unit touches.
 template <int REACH> struct NormUnits {
-    static constexpr int PARTS = REACH == REACH_FLAT ? 1 : 2;
-    float2 sums[NORM_UNITS<REACH>][PARTS], piece;
+    float2 sums[NORM_UNITS<REACH>][2], piece;
     u32 map[NORM_UNITS<REACH>]; // of the first part, counted from the tile's first
 
     __device__ __forceinline__ NormUnits() {
@@ -108,16 +102,16 @@ template <int REACH> struct NormUnits {
 #pragma unroll
         for (int u = 0; u < NORM_UNITS<REACH>; u++)
 #pragma unroll
-            for (int part = 0; part < PARTS; part++)
+            for (int part = 0; part < 2; part++)
                 sums[u][part] = piece;
     }
 
     // A piece of unit u, row k, has been added to `piece`; it lies in map `at`.
     __device__ __forceinline__ void take(int u, int k, u32 at, float sign) {
-        if (k == 0 || PARTS == 1)
+        if (k == 0)
             map[u] = at;
-        float2 &sum = sums[u][0], &second = sums[u][PARTS - 1];
-        const bool is_second = PARTS == 2 && k > 0 && at != map[u];
+        float2 &sum = sums[u][0], &second = sums[u][1];
+        const bool is_second = k > 0 && at != map[u];
         piece.y = __fmul_rn(piece.y, sign); // of u, not of w
         if (is_second)
             second = norm_add(second, piece);
@@ -132,7 +126,7 @@ template <int REACH> struct NormUnits {
 #pragma unroll
         for (int u = 0; u < NORM_UNITS<REACH>; u++)
 #pragma unroll
-            for (int part = 0; part < PARTS; part++)
+            for (int part = 0; part < 2; part++)
                 if (map[u] + (u32)part == wanted)
                     sum = norm_add(sum, sums[u][part]);
         return sum;
@@ -140,8 +134,8 @@ template <int REACH> struct NormUnits {
 };
 
 template <int REACH>
-__device__ __forceinline__ void norm_put_maps(const NormBackwardArgs &args, const TileMaps &maps, u32 tile, u32 lane,
-                                              const NormUnits<REACH> &units) {
+__device__ __forceinline__ void norm_put_units(const NormBackwardArgs &args, const TileMaps &maps, u32 tile, u32 lane,
+                                               const NormUnits<REACH> &units) {
     float2 *to = args.sums.partial + (u64)tile * args.sums.slots;
 #pragma unroll 1
     for (u32 map = 0; map < maps.count; map++) {

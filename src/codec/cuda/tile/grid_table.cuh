@@ -26,17 +26,29 @@ struct TileMaps {
     u32 channel; // of the first map
 };
 
-template <int REACH>
-__device__ __forceinline__ TileMaps tile_maps(const Geometry &g, const ChannelMap &map, const TileStart &s) {
-    TileMaps m;
-    m.first = s.position + s.column;
+// The channel of the first map, and how much of it lies before the tile.
+__device__ __forceinline__ void find_map(const Geometry &g, const ChannelMap &map, TileMaps &m) {
     m.skip = m.channel = 0;
-    m.is_one = map.channels == 1;
-    u64 run = m.first, last = REACH == REACH_FLAT ? m.first + 1023 : column_position(g, s, 255) + 3 * (u64)g.row;
+    if (g.positions >> 31 == 0) { // one multiplication each
+        const u32 first = (u32)m.first, run = map.by_inner(first);
+        m.skip = first - run * map.by_inner.divisor;
+        m.channel = run - map.by_channels(run) * map.channels;
+        return;
+    }
+    u64 run = m.first;
     if (map.by_inner.divisor > 1)
         run = map.long_by_inner(m.first, &m.skip);
     if (!m.is_one)
         map.long_by_channels(run, &m.channel);
+}
+
+template <int REACH>
+__device__ __forceinline__ TileMaps tile_maps(const Geometry &g, const ChannelMap &map, const TileStart &s) {
+    TileMaps m;
+    m.first = s.position + s.column;
+    m.is_one = map.channels == 1;
+    const u64 last = REACH == REACH_FLAT ? m.first + 1023 : column_position(g, s, 255) + 3 * (u64)g.row;
+    find_map(g, map, m);
     u64 end = g.positions - 1; // padding is behind the tensor's end
     m.span = (u32)((last < end ? last : end) - m.first) + 1;
     m.count = m.is_one ? 1 : map.by_inner(m.skip + m.span - 1) + 1;

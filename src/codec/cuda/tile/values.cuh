@@ -160,14 +160,19 @@ __device__ __forceinline__ void take_ahead(const uint2 *ahead, u32 lane, u32 (&w
     }
 }
 
+// Value e of a piece of four.
+template <int DTYPE> __device__ __forceinline__ float piece_value(const u32 (&w)[PIECE_WORDS<DTYPE>], int e) {
+    if constexpr (DTYPE == COMET_F32)
+        return __uint_as_float(w[e]);
+    else if constexpr (DTYPE == COMET_BF16)
+        return __uint_as_float(e % 2 ? w[e / 2] & 0xffff0000u : w[e / 2] << 16);
+    else
+        return e % 2 ? float_of_upper_f16(w[e / 2]) : float_of_f16(w[e / 2]);
+}
+
 template <int DTYPE>
 __device__ __forceinline__ float packed_value(const u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e) {
-    if constexpr (DTYPE == COMET_F32)
-        return __uint_as_float(w[a][e]);
-    else if constexpr (DTYPE == COMET_BF16)
-        return __uint_as_float(e % 2 ? w[a][e / 2] & 0xffff0000u : w[a][e / 2] << 16);
-    else
-        return e % 2 ? float_of_upper_f16(w[a][e / 2]) : float_of_f16(w[a][e / 2]);
+    return piece_value<DTYPE>(w[a], e);
 }
 
 // Of any tile; 0 for padding, which `real` (bit 4 a + e) leaves out.
@@ -210,17 +215,22 @@ template <int DTYPE> __device__ __forceinline__ void write2(void *to, const u32 
         *(u32 *)to = p[0] | p[1] << 16;
 }
 
-// Takes a thread's values, rounded, in order of e. Two of 16 bits are packed by one instruction once the second is
+// Takes the values of a piece, rounded, in order of e. Two of 16 bits are packed by one instruction once the second is
 // there.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ void put_packed(u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e, float v) {
-    u32 &word = w[a][DTYPE == COMET_F32 ? e : e / 2];
+__device__ __forceinline__ void put_value(u32 (&w)[PIECE_WORDS<DTYPE>], int e, float v) {
+    u32 &word = w[DTYPE == COMET_F32 ? e : e / 2];
     if (DTYPE == COMET_F32)
         word = __float_as_uint(v);
     else if (reach_width(REACH) == 1)
         word = e % 2 ? permute<0x5410>(word, pattern_of_float<DTYPE>(v)) : pattern_of_float<DTYPE>(v);
     else
         word = e % 2 ? pair_of_floats<DTYPE == COMET_BF16>(__uint_as_float(word), v) : __float_as_uint(v);
+}
+
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void put_packed(u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e, float v) {
+    put_value<REACH, DTYPE>(w[a], e, v);
 }
 
 // The same of values that are not to be below a floor, 0 or -Inf.
@@ -261,6 +271,18 @@ __device__ __forceinline__ void store_packed(void *tensor, const Geometry &g, u3
                                              const u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
     for_pieces<REACH>(g, tile, s, lane,
                       [&](int a, int e, u64 index, u64) { store_piece<REACH, DTYPE>(tensor, index, e, w[a]); });
+}
+
+// Of a piece of four those values that `mine` has a bit for.
+template <int DTYPE>
+__device__ __forceinline__ void store_some(void *tensor, u64 index, const u32 (&w)[PIECE_WORDS<DTYPE>], u32 mine) {
+    typedef typename Pattern<DTYPE>::Word Word;
+    Word *y = (Word *)tensor + index;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        if (mine >> e & 1)
+            y[e] =
+                (Word)(DTYPE == COMET_F32 ? w[e % PIECE_WORDS<DTYPE>] : w[e / 2 % PIECE_WORDS<DTYPE>] >> 16 * (e % 2));
 }
 
 // Of a tile with padding, which is left out.
@@ -313,6 +335,8 @@ struct ChannelMap {
     u32 has_bands; // maps are bands of four rows
 };
 
+constexpr u64 FAR_MAP = 1u << 30; // maps of so many values are not near
+
 static inline ChannelMap channel_map_of(u64 inner, u64 channels, const tile_geometry *g) {
     ChannelMap m = {};
     channels = channels ? channels : 1; // an empty tensor
@@ -323,7 +347,7 @@ static inline ChannelMap channel_map_of(u64 inner, u64 channels, const tile_geom
     m.long_by_channels = divide_long_by(m.channels);
     // a tile of C = 1 reaches over at most 33 bands of four rows
     m.has_bands = inner % (4 * (u64)g->row) == 0;
-    m.is_near = inner < (1u << 30) && (u64)g->row < (1u << 22) && channels < (1u << 30);
+    m.is_near = inner < FAR_MAP && (u64)g->row < (1u << 22) && channels < (1u << 30);
     return m;
 }
 

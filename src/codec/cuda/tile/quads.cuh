@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile of maps in the order of memory: four values side by side, a quad, at a time. A quad lies in one map, or the
+// first of its values in one and the others in the next. What a map's border cuts off a quad is its *rest*; a tile has
+// few of them, one for each map but the first, and lanes do them on their own.
+#ifndef COMET_CODEC_CUDA_TILE_QUADS_CUH
+#define COMET_CODEC_CUDA_TILE_QUADS_CUH
+
+#include "codec/cuda/tile/grid_table.cuh"
+
+// Maps of fewer values may end twice in a quad; a table has no room for so many either.
+enum { QUAD_LEAST_MAP = 3 };
+
+static_assert((1024 - 1) / QUAD_LEAST_MAP + 1 > TABLE_MAPS, "a tile with a table has no smaller maps");
+
+// The map of a quad's first value, counted from the tile's first, and how many values from there on lie in it.
+struct QuadMap {
+    u32 map, room;
+};
+
+// at: values of the tile's first map before the quad, and of the tile.
+__device__ __forceinline__ QuadMap quad_map(const ChannelMap &map, u32 at) {
+    const u32 i = map.by_inner(at);
+    return {i, (i + 1) * map.by_inner.divisor - at};
+}
+
+// Where a map begins in a tile, whose first map has `skip` values before it; 0: there, or before.
+__device__ __forceinline__ u32 map_begin(const ChannelMap &map, u32 skip, u32 number) {
+    return number ? number * map.by_inner.divisor - skip : 0;
+}
+
+// How many lanes, a power of two, each of so many maps gets; as a shift.
+__device__ __forceinline__ u32 lanes_a_map(u32 maps) {
+    return maps > 16 ? 0 : __clz((int)(maps - 1)) - 27;
+}
+
+#endif
