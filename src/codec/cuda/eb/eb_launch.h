@@ -40,6 +40,12 @@ cudaError_t comet_exact_launch_decompress(Reach reach, const DecompressArgs &arg
         return CASE(REACH_LAST1);                                                                                      \
     }
 
+// The same of a grid.
+#define EB_FOR_GRID_REACH(reach, CASE)                                                                                 \
+    if (reach == REACH_SWEEP)                                                                                          \
+        return CASE(REACH_SWEEP);                                                                                      \
+    EB_FOR_REACH(reach, CASE)
+
 // The kernel KERNEL<reach, dtype, mode> of those there are.
 #define EB_MODE_CASE(KERNEL, dtype, reach, mode) launch(KERNEL<reach, dtype, mode>, blocks, BLOCK_THREADS, queue, args)
 #define EB_FOR_MODE(KERNEL, dtype, reach, mode)                                                                        \

@@ -5,7 +5,7 @@
 
 #include "codec/cuda/eb/eb_args.cuh"
 #include "codec/cuda/tile/decode.cuh"
-#include "codec/cuda/tile/grid_table.cuh"
+#include "codec/cuda/tile/quads.cuh"
 
 enum { SWEEP_ROW = 64 }; // rows up to this long are written in order of memory: see store_sweep
 
@@ -143,11 +143,6 @@ __device__ __forceinline__ float4 restore_numbers(const DecompressArgs &args, co
 
 // ---- from lanes to threads ----
 
-// Where exchange_back has the word of a quad, where values come in the order of memory.
-__device__ __forceinline__ u32 flat_place(u32 quad) {
-    return quad ^ (quad >> 3 & 4);
-}
-
 // The inverse of exchange_codes: this lane's biased codes u[m] to words for the thread's own values.
 template <int REACH> __device__ __forceinline__ void exchange_back(u32 (&u)[8], u32 lane, u32 *exchange, u32 (&w)[8]) {
     uint4 *units = (uint4 *)exchange;
@@ -171,7 +166,7 @@ template <int REACH> __device__ __forceinline__ void exchange_back(u32 (&u)[8], 
         __syncwarp();
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            w[j] = exchange[flat_place(32 * j + lane)];
+            w[j] = exchange[FlatQuads::place(32 * j + lane)];
     } else {
         const u32 pair = unit_place(2 * lane), unit = unit_place(lane);
         units[pair] = make_uint4(u[0], u[1], u[2], u[3]);

@@ -8,7 +8,8 @@
 
 cudaError_t comet_norm_launch_stream_bf16(Reach reach, NormPass pass, const NormBackwardArgs &args, dim3 blocks,
                                           cudaStream_t queue) {
-    if (pass == NORM_SUMS)
-        EB_FOR_REACH(reach, SUMS)
-    EB_FOR_REACH(reach, DX)
+    if (pass == NORM_SUMS) {
+        EB_FOR_GRID_REACH(reach, SUMS)
+    }
+    EB_FOR_GRID_REACH(reach, DX)
 }

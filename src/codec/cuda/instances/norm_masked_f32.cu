@@ -8,7 +8,8 @@
 
 cudaError_t comet_norm_launch_masked_f32(Reach reach, NormFrom from, const NormMaskedArgs &args, dim3 blocks,
                                          cudaStream_t queue) {
-    if (from == NORM_FROM_STREAM)
-        EB_FOR_REACH(reach, STREAM)
-    EB_FOR_REACH(reach, X)
+    if (from == NORM_FROM_STREAM) {
+        EB_FOR_GRID_REACH(reach, STREAM)
+    }
+    EB_FOR_GRID_REACH(reach, X)
 }

@@ -2,6 +2,7 @@
 // Batch normalisation on device memory: from a job to launches.
 #include "codec/cuda/norm/norm_impl.h"
 #include "codec/cuda/norm/norm_launch.h"
+#include "codec/cuda/tile/sweep.cuh"
 
 extern "C" {
 #include "base/tensor_check.h"
@@ -20,7 +21,6 @@ struct Shape {
 static Shape shape_of(const comet_tensor *t) {
     Shape s = {};
     s.tiles = comet_geometry_of(t->layout, t->ndim, t->shape);
-    s.reach = reach_of(&s.tiles);
     s.groups = ((u64)s.tiles.tiles + GROUP_TILES - 1) / GROUP_TILES;
     s.channels = (u32)comet_tensor_channels(t);
     s.inner = t->layout == COMET_NCHW && comet_tensor_count(t) ? (u64)comet_shape_count(t->ndim - 2, t->shape + 2) : 1;
@@ -28,6 +28,7 @@ static Shape shape_of(const comet_tensor *t) {
         u64 count = (u64)comet_tensor_count(t);
         s.inner = count < FAR_MAP ? count : FAR_MAP;
     }
+    s.reach = grid_reach_of(&s.tiles, s.inner);
     return s;
 }
 
@@ -142,7 +143,8 @@ extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
         return forward_plain(job);
     const comet_codec_params *p = job->codec.params;
     comet_dtype dtype = job->codec.tensor->dtype;
-    Reach reach = shape_of(job->codec.tensor).reach;
+    Shape shape = shape_of(job->codec.tensor);
+    Reach reach = reach_of(&shape.tiles);
     NormResidualArgs a = {{compress_args(&job->codec), tables_of(job->norm), job->y}, job->add, {}, 0};
     cudaStream_t queue = job->codec.queue;
     if (p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {

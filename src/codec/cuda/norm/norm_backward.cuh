@@ -4,17 +4,10 @@
 #ifndef COMET_CODEC_CUDA_NORM_BACKWARD_CUH
 #define COMET_CODEC_CUDA_NORM_BACKWARD_CUH
 
-#include "codec/cuda/norm/norm_mask.cuh"
-#include "codec/cuda/norm/norm_quads.cuh"
+#include "codec/cuda/norm/norm_rows.cuh"
 
 // dx is made from the last tile on: what the sums read last is still in the L2 cache then.
 template <int PASS> using NormTiles = WalkTiles<PASS == NORM_DX>;
-
-// dz may lie where dy does: each value is read before it is written, by the same thread.
-template <int PASS>
-constexpr int NORM_DY_LOADS = PASS == NORM_MASKED_SUMS ? LOAD_WRITTEN
-                              : PASS == NORM_DX        ? LOAD_ONCE
-                                                       : LOAD_AGAIN;
 
 // ---- common tiles ----
 
@@ -92,10 +85,8 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     __device__ __forceinline__ void pass(u32 tile, const Start &s, const TileMaps &maps,
                                          const NormSource<REACH, DTYPE, FROM> &source,
                                          u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
-        if constexpr (REACH == REACH_FLAT && PASS == NORM_DX)
-            write_quads<FORM>(maps, source, dy);
-        else if constexpr (REACH == REACH_FLAT)
-            add_quads<FORM>(tile, maps, source, dy);
+        if constexpr (REACH == REACH_FLAT)
+            sweep<FORM>(tile, maps, source, dy);
         else if constexpr (PASS == NORM_DX)
             write<FORM>(tile, s, maps, source, dy);
         else if constexpr (reach_is_last(REACH))
@@ -163,95 +154,34 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
             [&](int a, int e, u64 index) { store_piece<REACH, DTYPE>(args.dx, index, e, p[a]); });
     }
 
-    // ---- in the order of memory ----
-
-    __device__ __forceinline__ NormQuad<DTYPE, FROM> quad(const NormSource<REACH, DTYPE, FROM> &source,
-                                                          const u32 (&dy)[8][PIECE_WORDS<DTYPE>], int j) const {
-        NormQuad<DTYPE, FROM> q;
-#pragma unroll
-        for (int i = 0; i < PIECE_WORDS<DTYPE>; i++)
-            q.dy[i] = dy[j][i];
-        if constexpr (FROM == NORM_FROM_STREAM)
-            q.m[0] = source.words[j];
-        else
-#pragma unroll
-            for (int i = 0; i < PIECE_WORDS<DTYPE>; i++)
-                q.m[i] = source.x[j][i];
-        return q;
-    }
-
-    // A quad by its number in the tile, once more. dz has been written by another lane.
-    __device__ __forceinline__ NormQuad<DTYPE, FROM> quad_again(const TileMaps &maps, u32 number) const {
-        NormQuad<DTYPE, FROM> q;
-        const u64 index = maps.first + 4 * number;
-        if constexpr (FROM == NORM_FROM_STREAM)
-            q.m[0] = ((const u32 *)shared.codec.stage[threadIdx.x >> 5])[flat_place(number)];
-        else
-            load_piece<REACH_FLAT, DTYPE, LOAD_AGAIN>(args.x, index, 0, q.m);
-        if constexpr (PASS == NORM_MASKED_SUMS)
-            load_piece<REACH_FLAT, DTYPE, LOAD_WRITTEN>(args.dz, index, 0, q.dy);
-        else
-            load_piece<REACH_FLAT, DTYPE, NORM_DY_LOADS<PASS>>(args.dy, index, 0, q.dy);
-        return q;
-    }
-
+    // The same where values come in the order of memory.
     template <int FORM>
-    __device__ __forceinline__ void add_quads(u32 tile, const TileMaps &maps,
-                                              const NormSource<REACH, DTYPE, FROM> &source,
-                                              const u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
-        const ChannelMap &map = args.codec.channel_map;
-        const float4 *numbers = (const float4 *)table;
-        float2 *partial = (float2 *)shared.codec.stage[threadIdx.x >> 5], rests[NORM_RESTS];
-        const u32 shift = lanes_a_map(maps.count);
-        const bool is_first = (lane & ((1u << shift) - 1)) == 0;
+    __device__ __forceinline__ void sweep(u32 tile, const TileMaps &maps, const NormSource<REACH, DTYPE, FROM> &source,
+                                          const u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
+        NormQuad<DTYPE, FROM> quads[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+#pragma unroll
+            for (int i = 0; i < PIECE_WORDS<DTYPE>; i++) {
+                quads[j].dy[i] = dy[j][i];
+                if constexpr (FROM == NORM_FROM_X)
+                    quads[j].m[i] = source.x[j][i];
+            }
+            if constexpr (FROM == NORM_FROM_STREAM)
+                quads[j].m[0] = source.words[j];
+        }
         if (PASS == NORM_MASKED_SUMS)
             __syncwarp(); // dz is written
-#pragma unroll
-        for (u32 r = 0; r < NORM_RESTS; r++) {
-            const u32 number = (lane >> shift) + 32 * r, begin = map_begin(map, maps.skip, number);
-            rests[r] = make_float2(0.0f, 0.0f);
-            if (is_first && number < maps.count && begin % 4)
-                rests[r] = quad_again(maps, begin / 4).template sum_from<FORM, PASS>(numbers[number], begin % 4);
-        }
-        __syncwarp(); // codes have been read
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const QuadMap q = quad_map(map, maps.skip + 128 * j + 4 * lane);
-            partial[32 * j + lane] = quad(source, dy, j).template sum_before<FORM, PASS>(numbers[q.map], q.room);
-        }
-        __syncwarp();
-        norm_put_maps(args, table, maps.count, maps.skip, 1024, tile, lane, partial, rests);
-    }
-
-    template <int FORM>
-    __device__ __forceinline__ void write_quads(const TileMaps &maps, const NormSource<REACH, DTYPE, FROM> &source,
-                                                const u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
-        const ChannelMap &map = args.codec.channel_map;
-        const float4 *numbers = (const float4 *)table, *factors = (const float4 *)(table + TABLE_WORDS);
-        u32 rests[NORM_RESTS][PIECE_WORDS<DTYPE>];
-#pragma unroll
-        for (u32 r = 0; r < NORM_RESTS; r++) {
-            const u32 number = lane + 32 * r, begin = map_begin(map, maps.skip, number);
-            if (number < maps.count && begin % 4)
-                quad_again(maps, begin / 4).template dx<FORM, PASS>(numbers[number], factors[number], rests[r]);
-        }
-        __syncwarp(); // dx may lie where dy does
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const u32 at = 128 * j + 4 * lane, i = map.by_inner(maps.skip + at);
-            u32 p[PIECE_WORDS<DTYPE>];
-            quad(source, dy, j).template dx<FORM, PASS>(numbers[i], factors[i], p);
-            store_piece<REACH_FLAT, DTYPE>(args.dx, maps.first + at, 0, p);
-        }
-        __syncwarp(); // rests come last
-#pragma unroll
-        for (u32 r = 0; r < NORM_RESTS; r++) {
-            const u32 number = lane + 32 * r, begin = map_begin(map, maps.skip, number);
-            if (number < maps.count && begin % 4)
-                store_some<DTYPE>(args.dx, maps.first + (begin & ~3u), rests[r], 15u << begin % 4);
-        }
+        const FlatQuads order = {maps.first, maps.skip};
+        const NormSweep<DTYPE, FROM, PASS, FlatQuads> walk = {
+            args, shared.codec.stage[threadIdx.x >> 5], table, order, lane, maps.count};
+        walk.template pass<FORM>(tile, quads);
     }
 };
+
+template <int REACH, int DTYPE, int FROM, int PASS>
+using NormWay = std::conditional_t<REACH == REACH_SWEEP, NormRows<DTYPE, FROM, PASS>,
+                                   NormWalk<REACH == REACH_SWEEP ? REACH_ROW1 : REACH, DTYPE, FROM, PASS>>;
 
 // ---- rare tiles ----
 
@@ -342,7 +272,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTY
     if (reach_is_last(REACH) && tiles.rounds)
         norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane,
                                             shared.tables[warp], none_yet);
-    NormWalk<REACH, DTYPE, FROM, PASS> walk(args, shared, tiles.tile(0));
+    NormWay<REACH, DTYPE, FROM, PASS> walk(args, shared, tiles.tile(0));
     if constexpr (PASS == NORM_MASKED_SUMS)
         walk.mask.start(args, shared, tiles.first, lane);
     float2 rare = make_float2(0.0f, 0.0f);
@@ -358,7 +288,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTY
         }
     }
     if (left)
-        rare = norm_rest<REACH, DTYPE, FROM, PASS>(args, shared, tiles, left);
+        rare = norm_rest < REACH == REACH_SWEEP ? REACH_ROW1 : REACH, DTYPE, FROM, PASS > (args, shared, tiles, left);
     if constexpr (PASS != NORM_DX && reach_is_last(REACH)) {
         norm_lane_sums<REACH>(walk.sums, rare, lane, shared.sums_of(warp));
         __syncthreads();

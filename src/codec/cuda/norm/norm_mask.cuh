@@ -35,6 +35,12 @@ __device__ __forceinline__ u32 norm_permute(u32 a, u32 b, u32 select) {
 #endif
 }
 
+// The top bits of bytes: which of four biased codes are not 0.
+__device__ __forceinline__ u32 norm_not_zero(u32 word) {
+    const u32 code = word ^ SIGN_BITS;
+    return code | ((code & ~SIGN_BITS) + ~SIGN_BITS);
+}
+
 // ---- common tiles ----
 
 // Of a warp on its way over tiles.
@@ -87,10 +93,8 @@ template <int REACH, int DTYPE> struct NormMask {
             return false;
         __syncwarp(); // the stage is used again
 #pragma unroll
-        for (int i = 0; i < 8; i++) { // which bytes are not 0
-            const u32 code = words[i] ^ SIGN_BITS;
-            words[i] = code | ((code & ~SIGN_BITS) + ~SIGN_BITS);
-        }
+        for (int i = 0; i < 8; i++)
+            words[i] = norm_not_zero(words[i]);
         keep(words);
         return true;
     }

@@ -5,10 +5,16 @@
 #define COMET_CODEC_CUDA_NORM_QUADS_CUH
 
 #include "codec/cuda/norm/norm_sums.cuh"
-#include "codec/cuda/tile/quads.cuh"
+#include "codec/cuda/tile/sweep.cuh"
 
 // Maps whose rests a lane has: a tile has TABLE_MAPS at most.
 enum { NORM_RESTS = TABLE_MAPS / 32 };
+
+// dz may lie where dy does: each value is read before it is written, by the same thread.
+template <int PASS>
+constexpr int NORM_DY_LOADS = PASS == NORM_MASKED_SUMS ? LOAD_WRITTEN
+                              : PASS == NORM_DX        ? LOAD_ONCE
+                                                       : LOAD_AGAIN;
 
 // What four values are made of.
 template <int DTYPE, int FROM> struct NormQuad {
@@ -33,23 +39,12 @@ template <int DTYPE, int FROM> struct NormQuad {
                            is_off || !mine ? 0.0f : piece_value<DTYPE>(dy, e));
     }
 
-    // The sums of the values before `end`.
-    template <int FORM, int PASS> __device__ __forceinline__ float2 sum_before(const float4 &n, u32 end) const {
+    // The sums of the values that mine(e) is true for.
+    template <int FORM, int PASS, class Mine> __device__ __forceinline__ float2 sum(const float4 &n, Mine mine) const {
         float2 all = make_float2(0.0f, 0.0f);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float2 v = value<FORM, PASS>(e, n, e == 0 || (u32)e < end);
-            norm_count(all, v.y, v.x);
-        }
-        return all;
-    }
-
-    // The sums of the values from `begin` on, which is not the first.
-    template <int FORM, int PASS> __device__ __forceinline__ float2 sum_from(const float4 &n, u32 begin) const {
-        float2 all = make_float2(0.0f, 0.0f);
-#pragma unroll
-        for (int e = 1; e < 4; e++) {
-            const float2 v = value<FORM, PASS>(e, n, e == 3 || (u32)e >= begin);
+            const float2 v = value<FORM, PASS>(e, n, mine(e));
             norm_count(all, v.y, v.x);
         }
         return all;
@@ -117,5 +112,148 @@ __device__ __forceinline__ void norm_put_maps(const NormBackwardArgs &args, cons
         }
     }
 }
+
+// ---- a tile ----
+
+// The quads of a tile without padding: Order is FlatQuads or SweptQuads.
+template <int DTYPE, int FROM, int PASS, class Order> struct NormSweep {
+    typedef NormQuad<DTYPE, FROM> Quad;
+    enum { ROUNDS = Order::ROUNDS };
+    static constexpr bool IS_SWEPT = std::is_same<Order, SweptQuads>::value;
+    const NormArgs<PASS> &args;
+    u8 *stage; // has the codes
+    const float *table;
+    const Order &order;
+    u32 lane, maps; // how many maps there are
+
+    // All but the codes, which take other ways.
+    __device__ __forceinline__ void load(u32 number, Quad &q) const {
+        const u64 index = order.first + 4 * number;
+        if constexpr (FROM == NORM_FROM_X)
+            load_piece<REACH_FLAT, DTYPE, PASS == NORM_DX ? LOAD_ONCE : LOAD_AGAIN>(args.x, index, 0, q.m);
+        if constexpr (PASS == NORM_MASKED_SUMS)
+            load_piece<REACH_FLAT, DTYPE, LOAD_WRITTEN>(args.dz, index, 0, q.dy);
+        else
+            load_piece<REACH_FLAT, DTYPE, NORM_DY_LOADS<PASS>>(args.dy, index, 0, q.dy);
+    }
+    __device__ __forceinline__ void load_codes(u32 number, Quad &q) const {
+        if constexpr (FROM == NORM_FROM_STREAM)
+            q.m[0] = ((const u32 *)stage)[Order::place(number)];
+    }
+
+    // Calls use(quad, number, mine) for every quad of this lane: those that are there, and the others of a tile that
+    // has more. `mine`: see put_quad. The codes of swept quads are not there yet.
+    template <class Use> __device__ __forceinline__ void for_quads(const Quad (&quads)[ROUNDS], Use use) const {
+        const Geometry &g = args.codec.geometry;
+        for_rounds<ROUNDS>([&](auto round) {
+            constexpr int T = decltype(round)::value;
+            const u32 number = 32 * T + lane;
+            const bool is_there = T < SweptQuads::WHOLE_ROUNDS || number < order.count();
+            Quad q = quads[T];
+            if (IS_SWEPT && is_there)
+                load_codes(number, q);
+            if (IS_SWEPT && PASS != NORM_DX && T >= 4)
+                __syncwarp(); // sums may take the place of these codes
+            if (is_there)
+                use(q, number, order.template mine<Order::end_of(T)>(g, number));
+        });
+        if constexpr (IS_SWEPT)
+#pragma unroll 1
+            for (u32 number = 32 * ROUNDS + lane; number - lane < order.count(); number += 32) {
+                Quad q;
+                if (number < order.count())
+                    q = quad_again(number);
+                __syncwarp();
+                if (number < order.count())
+                    use(q, number, order.template mine<END_LAST>(g, number));
+            }
+    }
+
+    template <int FORM> __device__ __forceinline__ void pass(u32 tile, const Quad (&quads)[ROUNDS]) const {
+        if constexpr (PASS == NORM_DX)
+            write<FORM>(quads);
+        else
+            add<FORM>(tile, quads);
+    }
+
+    // The quad that the border of a map cuts, and which of its values are in that map.
+    struct Rest {
+        u32 quad, mine;
+    };
+    __device__ __forceinline__ Rest rest_of(u32 number) const {
+        const u32 begin = map_begin(args.codec.channel_map, order.skip, number);
+        Rest rest = {begin / 4, 0};
+        if (number < maps && begin % 4)
+            rest.mine = mine_of_any(rest.quad) & 15u << begin % 4;
+        return rest;
+    }
+    __device__ __forceinline__ u32 mine_of_any(u32 quad) const {
+        if constexpr (IS_SWEPT)
+            return order.mine_of_any(args.codec.geometry, quad);
+        else
+            return 15;
+    }
+    __device__ __forceinline__ Quad quad_again(u32 number) const {
+        Quad q;
+        load(number, q);
+        load_codes(number, q);
+        return q;
+    }
+
+    template <int FORM> __device__ __forceinline__ void add(u32 tile, const Quad (&quads)[ROUNDS]) const {
+        const ChannelMap &map = args.codec.channel_map;
+        const float4 *numbers = (const float4 *)table;
+        float2 *partial = (float2 *)stage, rests[NORM_RESTS] = {};
+        const u32 shift = lanes_a_map(maps);
+        if (map.by_inner.divisor % 4 != 0)
+#pragma unroll
+            for (u32 r = 0; r < NORM_RESTS; r++) {
+                const u32 number = (lane >> shift) + 32 * r;
+                const Rest rest = rest_of(number);
+                if (rest.mine && (lane & ((1u << shift) - 1)) == 0)
+                    rests[r] = quad_again(rest.quad).template sum<FORM, PASS>(
+                        numbers[number], [&](int e) { return rest.mine >> e & 1; });
+            }
+        __syncwarp(); // codes have been read
+        for_quads(quads, [&](const Quad &quad, u32 number, u32 mine) {
+            const QuadMap q = quad_map(map, order.skip + 4 * number);
+            partial[number] = quad.template sum<FORM, PASS>(
+                numbers[q.map], [&](int e) { return (mine >> e & 1) && (e == 0 || (u32)e < q.room); });
+        });
+        __syncwarp();
+        norm_put_maps(args, table, maps, order.skip, 4 * order.count(), tile, lane, partial, rests);
+    }
+
+    template <int FORM> __device__ __forceinline__ void write(const Quad (&quads)[ROUNDS]) const {
+        const ChannelMap &map = args.codec.channel_map;
+        const float4 *numbers = (const float4 *)table, *factors = (const float4 *)(table + TABLE_WORDS);
+        const bool has_rests = map.by_inner.divisor % 4 != 0;
+        u32 rests[NORM_RESTS][PIECE_WORDS<DTYPE>];
+        if (has_rests)
+#pragma unroll
+            for (u32 r = 0; r < NORM_RESTS; r++) {
+                const u32 number = lane + 32 * r;
+                const Rest rest = rest_of(number);
+                if (rest.mine)
+                    quad_again(rest.quad).template dx<FORM, PASS>(numbers[number], factors[number], rests[r]);
+            }
+        __syncwarp(); // dx may lie where dy does
+        for_quads(quads, [&](const Quad &quad, u32 number, u32 mine) {
+            const u32 i = map.by_inner(order.skip + 4 * number);
+            u32 p[PIECE_WORDS<DTYPE>];
+            quad.template dx<FORM, PASS>(numbers[i], factors[i], p);
+            put_quad<DTYPE>(args.dx, order.first + 4 * number, p, mine);
+        });
+        if (!has_rests)
+            return;
+        __syncwarp(); // rests come last
+#pragma unroll
+        for (u32 r = 0; r < NORM_RESTS; r++) {
+            const Rest rest = rest_of(lane + 32 * r);
+            if (rest.mine)
+                store_some<DTYPE>(args.dx, order.first + 4 * rest.quad, rests[r], rest.mine);
+        }
+    }
+};
 
 #endif

@@ -49,19 +49,18 @@ __device__ __forceinline__ bool norm_make_tables(const NormBackwardArgs &args, c
     bool good = make_table<REACH>(g, map, s, lane, table, maps,
                                   [&](u32 channel) { return norm_numbers<FROM>(args, c, channel); });
     if (PASS == NORM_DX && good)
-        make_table<REACH>(g, map, s, lane, table + table_words(REACH), maps,
+        fill_table<REACH>(g, map, s, lane, table + table_words(REACH), maps,
                           [&](u32 channel) { return __ldg(args.sums.coefficients + channel); });
     return good;
 }
 
 // ---- values of a tile without padding ----
 
-// Narrow codes of a tile as words, one byte a value (word_of, byte_of). accept(class) says whether the class is one to
-// be decoded here. False: the tile is of another form, or not valid.
+// Narrow codes of a tile, biased, this lane's columns. accept(class) says whether the class is one to be decoded here.
+// False: the tile is of another form, or not valid.
 template <int REACH, class Accept>
-__device__ __forceinline__ bool norm_words(const TileSource &source, u32 lane, u32 (&words)[8], Accept accept) {
+__device__ __forceinline__ bool norm_columns(const TileSource &source, u32 lane, u32 (&u)[8], Accept accept) {
     const u32 size = source.entry & ENTRY_SIZE_MASK;
-    u32 u[8];
     if (!source.is_stageable)
         return false;
     if (size) {
@@ -76,8 +75,23 @@ __device__ __forceinline__ bool norm_words(const TileSource &source, u32 lane, u
         for (int m = 0; m < 8; m++)
             u[m] = SIGN_BITS;
     }
+    return true;
+}
+
+// The same as words, one byte a value (word_of, byte_of).
+template <int REACH, class Accept>
+__device__ __forceinline__ bool norm_words(const TileSource &source, u32 lane, u32 (&words)[8], Accept accept) {
+    u32 u[8];
+    if (!norm_columns<REACH>(source, lane, u, accept))
+        return false;
     exchange_back<REACH>(u, lane, (u32 *)source.stage, words);
     return true;
+}
+
+// Whether codes of a class of u can be decoded here, and how they become values.
+__device__ __forceinline__ bool norm_accepts(const quantiser &q, u32 class_index, Form &form) {
+    form = class_index ? FORM_FAR : FORM_GRID;
+    return class_index <= 1 && q.classes[0].step != 0.0f;
 }
 
 // Those of u.
@@ -85,10 +99,7 @@ template <int REACH>
 __device__ __forceinline__ bool norm_decode(const quantiser &q, const TileSource &source, u32 lane, u32 (&words)[8],
                                             Form &form) {
     form = FORM_GRID;
-    return norm_words<REACH>(source, lane, words, [&](u32 class_index) {
-        form = class_index ? FORM_FAR : FORM_GRID;
-        return class_index <= 1 && q.classes[0].step != 0.0f;
-    });
+    return norm_words<REACH>(source, lane, words, [&](u32 class_index) { return norm_accepts(q, class_index, form); });
 }
 
 // m of a thread's values: from words of codes, or from those of x.

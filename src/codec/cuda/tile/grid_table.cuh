@@ -62,21 +62,30 @@ __device__ __forceinline__ u32 channel_of_map(const ChannelMap &map, const TileM
 
 // ---- the table ----
 
-// make(channel) gives four numbers. False: there are too many maps. For tiles without padding; by the whole warp.
+// make(channel) gives four numbers. For tiles without padding whose maps are known; by the whole warp.
 template <int REACH, class Make>
-__device__ __forceinline__ bool make_table(const Geometry &g, const ChannelMap &map, const TileStart &s, u32 lane,
-                                           float *table, TileMaps &maps, Make make) {
+__device__ __forceinline__ void fill_table(const Geometry &g, const ChannelMap &map, const TileStart &s, u32 lane,
+                                           float *table, const TileMaps &maps, Make make) {
     if (reach_is_last(REACH)) {
         float4 n = make(lane_start<REACH>(g, s, lane).channel);
         table[lane] = n.x, table[32 + lane] = n.y, table[64 + lane] = n.z, table[96 + lane] = n.w;
     } else {
-        maps = tile_maps<REACH>(g, map, s);
-        if (maps.count > TABLE_MAPS || !map.is_near)
-            return false;
         for (u32 i = lane; i < maps.count; i += 32)
             ((float4 *)table)[i] = make(channel_of_map(map, maps, i));
     }
     __syncwarp();
+}
+
+// The same, which finds the maps. False: there are too many.
+template <int REACH, class Make>
+__device__ __forceinline__ bool make_table(const Geometry &g, const ChannelMap &map, const TileStart &s, u32 lane,
+                                           float *table, TileMaps &maps, Make make) {
+    if (!reach_is_last(REACH)) {
+        maps = tile_maps<REACH>(g, map, s);
+        if (maps.count > TABLE_MAPS || !map.is_near)
+            return false;
+    }
+    fill_table<REACH>(g, map, s, lane, table, maps, make);
     return true;
 }
 

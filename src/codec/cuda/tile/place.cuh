@@ -59,7 +59,8 @@ enum Reach {
     REACH_ROW1,  // the same with any S, one by one
     REACH_LAST4, // C a multiple of 4, values can be counted in 32 bits: v[4 i + k][e]: row k, m = lane / 8 + 4 i,
                  // l = 4 (lane mod 8) + e
-    REACH_LAST1  // any C: v[m][k] of lane l = lane
+    REACH_LAST1, // any C: v[m][k] of lane l = lane
+    REACH_SWEEP  // C = 1, short rows, on a grid: in the order of memory, see sweep.cuh; else as REACH_ROW1
 };
 
 constexpr __host__ __device__ bool reach_is_row(int reach) {

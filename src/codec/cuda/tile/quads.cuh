@@ -33,4 +33,36 @@ __device__ __forceinline__ u32 lanes_a_map(u32 maps) {
     return maps > 16 ? 0 : __clz((int)(maps - 1)) - 27;
 }
 
+// Calls run(std::integral_constant<int, T>) for T = 0 .. ROUNDS - 1.
+template <int ROUNDS, int T = 0, class Run> __device__ __forceinline__ void for_rounds(Run run) {
+    if constexpr (T < ROUNDS) {
+        run(std::integral_constant<int, T>());
+        for_rounds<ROUNDS, T + 1>(run);
+    }
+}
+
+// Which of a tile's two ends a quad may lie at, where values of other tiles are among its own.
+enum QuadEnd { END_NONE, END_FIRST, END_LAST };
+
+// The quads of a tile of REACH_FLAT: all its values, and no others.
+struct FlatQuads {
+    enum { ROUNDS = 8 }; // quads of each lane
+    u64 first;           // index of the first quad
+    u32 skip;            // values of the first map before it
+
+    static __device__ __forceinline__ constexpr QuadEnd end_of(int) {
+        return END_NONE;
+    }
+    __device__ __forceinline__ u32 count() const {
+        return 32 * ROUNDS;
+    }
+    template <QuadEnd END> __device__ __forceinline__ u32 mine(const Geometry &, u32) const {
+        return 15;
+    }
+    // Where a quad's word of codes lies in a warp's stage.
+    static __device__ __forceinline__ u32 place(u32 quad) {
+        return quad ^ (quad >> 3 & 4);
+    }
+};
+
 #endif
