@@ -12,13 +12,14 @@ static_assert(SweptQuads::CODES_AT % 16 == 0 && 2 * SweptQuads::CODES_AT <= STAG
 // A warp on its way over tiles.
 template <int DTYPE, int FROM, int PASS> struct NormRows {
     typedef NormSweep<DTYPE, FROM, PASS, SweptQuads> Sweep;
+    typedef NormBackwardShared<REACH_SWEEP, false> Shared;
     const NormArgs<PASS> &args;
-    NormBackwardShared &shared;
+    Shared &shared;
     u32 lane;
     float *table;
     NormMask<REACH_ROW1, DTYPE> mask; // NORM_MASKED_SUMS
 
-    __device__ __forceinline__ NormRows(const NormArgs<PASS> &a, NormBackwardShared &s, u32) : args(a), shared(s) {
+    __device__ __forceinline__ NormRows(const NormArgs<PASS> &a, Shared &s, u32) : args(a), shared(s) {
         lane = threadIdx.x & 31;
         table = shared.tables[threadIdx.x >> 5];
     }
