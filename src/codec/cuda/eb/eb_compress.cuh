@@ -12,7 +12,7 @@
 #define COMET_CODEC_CUDA_EB_COMPRESS_CUH
 
 #include "codec/cuda/eb/eb_group.cuh"
-#include "codec/cuda/tile/grid_table.cuh"
+#include "codec/cuda/tile/sweep.cuh"
 
 constexpr int compress_blocks(int mode) { // on a multiprocessor
     return mode == MODE_ANY ? 3 : mode == MODE_GRID ? 4 : 5;
@@ -159,7 +159,7 @@ __device__ __forceinline__ float4 grid_numbers(const CompressArgs &args, const q
 }
 
 // Statistics, which few ask for: the values are loaded again, as the common way has no registers for them.
-template <int REACH, int DTYPE>
+template <int REACH, int DTYPE, bool HAS_RANGE = true>
 __device__ __forceinline__ void grid_stats(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
                                            const Range &range, float *table, TileStats &stats) {
     const GridTables &t = args.grid;
@@ -180,7 +180,7 @@ __device__ __forceinline__ void grid_stats(const CompressArgs &args, u32 tile, c
         },
         [](int, int, u64) {});
     Survey survey;
-    survey_plain(v, range, survey);
+    survey_plain(v, HAS_RANGE ? range : range_of_values(v), survey);
     survey.sum = (double)plain_sums<REACH>(v, lane).rest();
     survey.positive = __reduce_add_sync(ALL_LANES, on);
     keep_stats(survey, lane, stats);
@@ -244,13 +244,130 @@ __device__ __forceinline__ void compress_grid(const CompressArgs &args, Compress
     plan_narrow<REACH, false>(lane, u, u, narrow.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
 }
 
+// ---- the same, in the order of memory ----
+
+// Four values on their way to codes.
+template <int DTYPE, class Observer> struct GridQuad {
+    u32 x[PIECE_WORDS<DTYPE>];
+    typename Observer::Quad seen;
+    float u[4], out[4];
+    u32 code[4];
+
+    // Values from number `from` on, of one channel.
+    __device__ __forceinline__ void take(const Observer &observe, const float *table, u32 map, float inverse,
+                                         u32 from) {
+        const float4 n = ((const float4 *)table)[map], others = ((const float4 *)(table + TABLE_WORDS))[map];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if ((u32)e >= from) {
+                u[e] = __fmaf_rn(n.x, piece_value<DTYPE>(x, e), n.y);
+                code[e] = __float_as_uint(__fmaf_rd(__fsub_rn(u[e], n.z), inverse, n.w));
+                out[e] = observe.of(seen, e, u[e], others);
+            }
+    }
+    __device__ __forceinline__ void add_to(Range &range, u32 mine) const {
+        u32 bits[4]; // 0 has no part in the magnitude
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            bits[e] = mine >> e & 1 ? __float_as_uint(u[e]) : 0;
+#pragma unroll
+        for (int e = 0; e < 4; e += 2) {
+            range.most = max3(range.most, (int)bits[e], (int)bits[e + 1]);
+            range.least = max3(range.least, bits[e], bits[e + 1]);
+        }
+    }
+};
+
+// Codes of a tile in the order of memory, and a range of which the magnitude alone is right.
+template <int DTYPE, class Observer> struct GridSweep {
+    typedef GridQuad<DTYPE, Observer> Quad;
+    const CompressArgs &args;
+    const Observer &observe;
+    const SweptQuads &order;
+    const float *table;
+    float inverse;
+    u32 *words;
+
+    __device__ __forceinline__ void load(Quad &q, u32 number) const {
+        load_piece<REACH_FLAT, DTYPE, LOAD_ONCE>(args.x, order.first + 4 * number, 0, q.x);
+        observe.load(q.seen, order.first + 4 * number);
+    }
+    __device__ __forceinline__ void use(Quad &q, u32 number, u32 mine, Range &range) const {
+        const QuadMap at = quad_map(args.channel_map, order.skip + 4 * number);
+        q.take(observe, table, at.map, inverse, 0);
+        if (at.room < 4)
+            q.take(observe, table, at.map + 1, inverse, at.room);
+        q.add_to(range, mine);
+        words[number] = pack_bytes(q.code[0], q.code[1], q.code[2], q.code[3]);
+        observe.put(q.out, order.first + 4 * number, mine);
+    }
+    __device__ __forceinline__ Range codes(Quad (&quads)[SweptQuads::ROUNDS], u32 lane) const {
+        const Geometry &g = args.geometry;
+        Range range = {(int)0x80000000, 0};
+        for_rounds<SweptQuads::ROUNDS>([&](auto round) {
+            constexpr int T = decltype(round)::value;
+            const u32 number = 32 * T + lane;
+            if (T < SweptQuads::WHOLE_ROUNDS || number < order.quads)
+                use(quads[T], number, order.template mine<SweptQuads::end_of(T)>(g, number), range);
+        });
+#pragma unroll 1
+        for (u32 number = 32 * SweptQuads::ROUNDS + lane; number < order.quads; number += 32) {
+            Quad q;
+            load(q, number);
+            use(q, number, order.template mine<END_LAST>(g, number), range);
+        }
+        range.most = __reduce_max_sync(ALL_LANES, range.most);
+        range.least = __reduce_max_sync(ALL_LANES, range.least);
+        return range;
+    }
+};
+
+// As compress_grid.
+template <int DTYPE, class Observer>
+__device__ __forceinline__ void compress_swept(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
+                                               u32 warp, TilePlan &plan, const Observer &observe) {
+    const Geometry &g = args.geometry;
+    const TileStart s = tile_start<REACH_ROW1>(g, tile);
+    u32 u[8], *scratch = shared.scratch[warp];
+    float *table = (float *)(scratch + SCRATCH_TABLE);
+    SweptQuads order(g, s);
+    TileMaps maps;
+    GridQuad<DTYPE, Observer> quads[SweptQuads::ROUNDS];
+    plan.entry = ENTRY_LEFT;
+    const quantiser_class c = args.bound_is_known ? args.q.classes[0] : shared.q.classes[0];
+    const GridSweep<DTYPE, Observer> sweep = {args, observe, order, table, c.inverse, scratch + SCRATCH_PLANES};
+#pragma unroll
+    for (int t = 0; t < SweptQuads::ROUNDS; t++)
+        if (t < SweptQuads::WHOLE_ROUNDS || 32 * t + lane < order.quads)
+            sweep.load(quads[t], 32 * t + lane);
+    if (!make_table<REACH_ROW1>(g, args.channel_map, s, lane, table, maps,
+                                [&](u32 channel) { return grid_numbers(args, c, channel); }))
+        return;
+    fill_table<REACH_ROW1>(g, args.channel_map, s, lane, table + TABLE_WORDS, maps,
+                           [&](u32 channel) { return observe.number(channel); });
+    order.take(maps);
+    if (args.with_stats && warp == WARP_OF_RECORD && lane == 0) // while the tile is on its way
+        shared.range_known = range_so_far(&args.workspace->totals);
+    const Range range = sweep.codes(quads, lane);
+    const u32 magnitude = magnitude_of(range);
+    const NarrowClass narrow = narrow_class_in<DTYPE, MODE_GRID>(args, shared, magnitude);
+    if (narrow.index == NO_CLASS || (args.with_stats && !sums_fit_f32(magnitude)))
+        return;
+    take_columns(g, order, lane, (const u8 *)(scratch + SCRATCH_PLANES), u);
+    if (args.with_stats)
+        grid_stats<REACH_ROW1, DTYPE, false>(args, tile, s, lane, range, table, shared.stats[warp]);
+    plan_narrow<REACH_ROW1, false>(lane, u, u, narrow.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
+}
+
 // ---- a group ----
 
 // PADDED: a tile of a mixed group.
 template <int REACH, int DTYPE, int MODE, bool PADDED, class Observer>
 __device__ __forceinline__ void compress_common(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
                                                 u32 warp, TilePlan &plan, const Observer &observe) {
-    if constexpr (MODE == MODE_GRID)
+    if constexpr (REACH == REACH_SWEEP)
+        compress_swept<DTYPE>(args, shared, tile, lane, warp, plan, observe);
+    else if constexpr (MODE == MODE_GRID)
         compress_grid<REACH, DTYPE>(args, shared, tile, lane, warp, plan, observe);
     else
         compress_values<REACH, DTYPE, MODE, PADDED, Observer::LOADS>(args, shared, tile, lane, warp, plan);
@@ -261,6 +378,7 @@ template <int REACH, int DTYPE, int MODE, class Observer>
 __device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressShared &shared, const Observer &observe) {
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, group = group_of_block();
     const u32 tile = group * GROUP_TILES + warp;
+    constexpr int RARE_REACH = REACH == REACH_SWEEP ? REACH_ROW1 : REACH;
     TilePlan plan;
     plan.entry = ENTRY_LEFT;
     plan.wide = false;
@@ -272,14 +390,14 @@ __device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressSh
         plan.entry = 0;
         __syncwarp();
         if (tile < args.geometry.tiles)
-            compress_rare<REACH, DTYPE>(args, shared, tile, lane, warp, plan, observe);
+            compress_rare<RARE_REACH, DTYPE>(args, shared, tile, lane, warp, plan, observe);
         else if (lane == 0)
             clear_stats(shared.stats[warp]);
     }
     if (lane == 0)
         shared.entry[warp] = plan.entry | (plan.wide ? (u32)ENTRY_WIDE : 0);
     __syncthreads();
-    write_mixed<REACH, DTYPE, Observer::LOADS>(args, shared, group, thread, plan);
+    write_mixed<RARE_REACH, DTYPE, Observer::LOADS>(args, shared, group, thread, plan);
     end_group(args, shared, thread);
 }
 

@@ -11,6 +11,10 @@
 // Looks on while a tensor is compressed on a grid, and sees its values scaled and shifted. at() is asked before a tile
 // without padding for something that gets each of a thread's values, and each piece behind them; value() gets those of
 // rare tiles. Some tiles come twice. LOADS: how the tensor is read.
+//
+// Where values come in the order of memory, number() gives what it needs of a channel, and a Quad is what it keeps of
+// four of them: load() is told where they lie, of() says what becomes of a value, and put() writes that of those that
+// are `mine`.
 template <int HOW> struct Unobserved {
     static constexpr int LOADS = HOW;
     struct Look {
@@ -23,6 +27,15 @@ template <int HOW> struct Unobserved {
         return Look();
     }
     __device__ __forceinline__ void value(u64, u32, float) const {}
+    struct Quad {};
+    __device__ __forceinline__ float4 number(u32) const {
+        return {};
+    }
+    __device__ __forceinline__ void load(Quad &, u64) const {}
+    __device__ __forceinline__ float of(const Quad &, int, float, const float4 &) const {
+        return 0.0f;
+    }
+    __device__ __forceinline__ void put(const float (&)[4], u64, u32) const {}
 };
 typedef Unobserved<LOAD_ONCE> NoObserver;
 

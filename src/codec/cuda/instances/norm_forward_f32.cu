@@ -6,5 +6,5 @@
 
 cudaError_t comet_norm_launch_forward_f32(Reach reach, const NormForwardArgs &args, cudaStream_t queue) {
     dim3 blocks = eb_blocks(args.codec.groups);
-    EB_FOR_REACH(reach, FORWARD)
+    EB_FOR_GRID_REACH(reach, FORWARD)
 }

@@ -6,5 +6,5 @@
 
 cudaError_t comet_norm_launch_residual_f16(Reach reach, const NormResidualArgs &args, cudaStream_t queue) {
     dim3 blocks = eb_blocks(args.forward.codec.groups);
-    EB_FOR_REACH(reach, RESIDUAL)
+    EB_FOR_GRID_REACH(reach, RESIDUAL)
 }

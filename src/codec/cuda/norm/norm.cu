@@ -143,24 +143,23 @@ extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
         return forward_plain(job);
     const comet_codec_params *p = job->codec.params;
     comet_dtype dtype = job->codec.tensor->dtype;
-    Shape shape = shape_of(job->codec.tensor);
-    Reach reach = reach_of(&shape.tiles);
+    Shape s = shape_of(job->codec.tensor);
     NormResidualArgs a = {{compress_args(&job->codec), tables_of(job->norm), job->y}, job->add, {}, 0};
     cudaStream_t queue = job->codec.queue;
     if (p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
-        cudaError_t error = survey(dtype, reach, &a.forward.codec, queue);
+        cudaError_t error = survey(dtype, reach_of(&s.tiles), &a.forward.codec, queue);
         if (error != cudaSuccess)
             return error;
     }
     if (job->has_y_slot)
         add_y(&a, &job->y_codec);
     if (a.add || a.keeps_y)
-        return dtype == COMET_F32   ? comet_norm_launch_residual_f32(reach, a, queue)
-               : dtype == COMET_F16 ? comet_norm_launch_residual_f16(reach, a, queue)
-                                    : comet_norm_launch_residual_bf16(reach, a, queue);
-    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(reach, a.forward, queue)
-           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(reach, a.forward, queue)
-                                : comet_norm_launch_forward_bf16(reach, a.forward, queue);
+        return dtype == COMET_F32   ? comet_norm_launch_residual_f32(s.reach, a, queue)
+               : dtype == COMET_F16 ? comet_norm_launch_residual_f16(s.reach, a, queue)
+                                    : comet_norm_launch_residual_bf16(s.reach, a, queue);
+    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(s.reach, a.forward, queue)
+           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(s.reach, a.forward, queue)
+                                : comet_norm_launch_forward_bf16(s.reach, a.forward, queue);
 }
 
 // ---- backward ----

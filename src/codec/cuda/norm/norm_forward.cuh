@@ -23,6 +23,16 @@ template <int REACH, int DTYPE> struct NormLook {
     }
 };
 
+// Writes y of four values.
+template <int DTYPE>
+__device__ __forceinline__ void norm_put_quad(void *to, const float (&y)[4], float floor, u64 index, u32 mine) {
+    u32 w[PIECE_WORDS<DTYPE>];
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        put_value_clamped<REACH_FLAT, DTYPE>(w, e, y[e], floor);
+    put_quad<DTYPE>(to, index, w, mine);
+}
+
 // The observer of compress_group.
 template <int DTYPE> struct NormForward {
     static constexpr int LOADS = LOAD_ONCE;
@@ -32,10 +42,21 @@ template <int DTYPE> struct NormForward {
     __device__ __forceinline__ NormLook<REACH, DTYPE> at(const CompressArgs &codec, const TileStart &s, u32 lane,
                                                          float *table) const {
         TileMaps maps;
-        make_table<REACH>(codec.geometry, codec.channel_map, s, lane, table, maps, [&](u32 channel) {
-            return make_float4(__ldg(args.tables.gamma + channel), __ldg(args.tables.beta + channel), 0.0f, 0.0f);
-        });
+        make_table<REACH>(codec.geometry, codec.channel_map, s, lane, table, maps,
+                          [&](u32 channel) { return number(channel); });
         return {args.y, args.tables.floor, {}};
+    }
+    __device__ __forceinline__ float4 number(u32 channel) const {
+        return make_float4(__ldg(args.tables.gamma + channel), __ldg(args.tables.beta + channel), 0.0f, 0.0f);
+    }
+
+    struct Quad {};
+    __device__ __forceinline__ void load(Quad &, u64) const {}
+    __device__ __forceinline__ float of(const Quad &, int, float u, const float4 &others) const {
+        return __fmaf_rn(others.x, u, others.y);
+    }
+    __device__ __forceinline__ void put(const float (&y)[4], u64 index, u32 mine) const {
+        norm_put_quad<DTYPE>(args.y, y, args.tables.floor, index, mine);
     }
 
     __device__ __forceinline__ void value(u64 index, u32 channel, float u) const {

@@ -45,10 +45,30 @@ template <int DTYPE> struct ResidualForward {
 #pragma unroll
             for (int i = 0; i < 8 * PIECE_WORDS<DTYPE>; i++)
                 look.add[i / PIECE_WORDS<DTYPE>][i % PIECE_WORDS<DTYPE>] = NOTHING_TO_ADD<DTYPE>;
-        make_table<REACH>(codec.geometry, codec.channel_map, s, lane, table, maps, [&](u32 channel) {
-            return make_float4(__ldg(t.gamma + channel), __ldg(t.beta + channel), 0.0f, 0.0f);
-        });
+        make_table<REACH>(codec.geometry, codec.channel_map, s, lane, table, maps,
+                          [&](u32 channel) { return number(channel); });
         return look;
+    }
+    __device__ __forceinline__ float4 number(u32 channel) const {
+        const NormTables &t = args.forward.tables;
+        return make_float4(__ldg(t.gamma + channel), __ldg(t.beta + channel), 0.0f, 0.0f);
+    }
+
+    struct Quad {
+        u32 add[PIECE_WORDS<DTYPE>];
+    };
+    __device__ __forceinline__ void load(Quad &quad, u64 index) const {
+#pragma unroll
+        for (int i = 0; i < PIECE_WORDS<DTYPE>; i++)
+            quad.add[i] = NOTHING_TO_ADD<DTYPE>;
+        if (args.add)
+            load_piece<REACH_FLAT, DTYPE, LOAD_ONCE>(args.add, index, 0, quad.add);
+    }
+    __device__ __forceinline__ float of(const Quad &quad, int e, float u, const float4 &others) const {
+        return __fadd_rn(__fmaf_rn(others.x, u, others.y), piece_value<DTYPE>(quad.add, e));
+    }
+    __device__ __forceinline__ void put(const float (&y)[4], u64 index, u32 mine) const {
+        norm_put_quad<DTYPE>(args.forward.y, y, args.forward.tables.floor, index, mine);
     }
 
     __device__ __forceinline__ void value(u64 index, u32 channel, float u) const {
@@ -80,8 +100,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS, residual_blocks<DTYPE>())
     if (!args.keeps_y)
         return;
     __syncthreads(); // y of the group is written, and what the block has in shared memory has been read
-    compress_group<REACH, DTYPE, REACH == REACH_LAST1 ? MODE_ANY : MODE_KEEP>(args.y, shared,
-                                                                              Unobserved<LOAD_WRITTEN>());
+    constexpr int REACH_OF_Y = REACH == REACH_SWEEP ? REACH_ROW1 : REACH;
+    compress_group<REACH_OF_Y, DTYPE, REACH == REACH_LAST1 ? MODE_ANY : MODE_KEEP>(args.y, shared,
+                                                                                   Unobserved<LOAD_WRITTEN>());
 }
 
 #endif

@@ -40,7 +40,8 @@ template <int DTYPE, int FROM, int PASS> struct NormRows {
         if (tile >= g.inner ||
             !norm_make_tables<REACH_ROW1, FROM, PASS>(args, shared.codec.q.classes[0], s, lane, table, maps))
             return false;
-        const SweptQuads order(g, s, maps);
+        SweptQuads order(g, s);
+        order.take(maps);
         if constexpr (PASS == NORM_MASKED_SUMS)
             if (!make_dz(order, y))
                 return false;

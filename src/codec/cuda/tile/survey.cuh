@@ -184,6 +184,14 @@ __device__ __forceinline__ Range range_of_words(const u32 (&w)[8][4]) {
     return r;
 }
 
+__device__ __forceinline__ Range range_of_values(const float (&v)[8][4]) {
+    u32 w[8][4];
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        w[i / 4][i % 4] = __float_as_uint(v[i / 4][i % 4]);
+    return range_of_words(w);
+}
+
 // The same of values of 16 bits, two at a time.
 template <int DTYPE> __device__ __forceinline__ Range range_of_halves(const u32 (&w)[8][2]) {
     u32 most = w[0][0], least = most;

@@ -32,15 +32,17 @@ struct SweptQuads {
     u32 lead;                // values of its band before the first quad
     u32 column, last_column; // the first of the first band, and the last of the last one
     u32 last;                // values before the last band, counted like `lead`
-    u32 skip;                // values of the first map before the first quad
+    u32 skip;                // values of the first map before the first quad: take()
 
-    __device__ __forceinline__ SweptQuads(const Geometry &g, const TileStart &s, const TileMaps &maps) {
+    __device__ __forceinline__ SweptQuads(const Geometry &g, const TileStart &s) {
         const u32 bands = g.by_row(s.column + 255);
         column = s.column, last_column = s.column + 255 - bands * g.row;
         last = 4 * bands * g.row;
         lead = column & ~3u;
         first = s.position + lead;
         quads = (last + 3 * g.row + last_column - lead) / 4 + 1;
+    }
+    __device__ __forceinline__ void take(const TileMaps &maps) {
         skip = maps.skip - column % 4; // of the same row
     }
 
@@ -132,6 +134,31 @@ __device__ __forceinline__ void put_columns(const Geometry &g, const SweptQuads 
                        [&](int j, int k, u32 at) { *(u16 *)(bytes + at) = (u16)pair_of_bytes(u[j], u[j + 1], k); });
     } else {
         for_columns<1>(g, sweep, lane, [&](int j, int k, u32 at) { bytes[at] = (u8)(u[j] >> 8 * k); });
+    }
+    __syncwarp();
+}
+
+// The inverse. By the whole warp.
+__device__ __forceinline__ void take_columns(const Geometry &g, const SweptQuads &sweep, u32 lane, const u8 *bytes,
+                                             u32 (&u)[8]) {
+    u32 v[8][4]; // of columns and rows
+    __syncwarp();
+    if (g.row % 4 == 0) {
+        for_columns<4>(g, sweep, lane, [&](int j, int k, u32 at) { u[j + k] = *(const u32 *)(bytes + at); });
+        transpose_bytes(u[0], u[1], u[2], u[3]);
+        transpose_bytes(u[4], u[5], u[6], u[7]);
+    } else if (g.row % 2 == 0) {
+        for_columns<2>(g, sweep, lane, [&](int j, int k, u32 at) { v[j][k] = *(const u16 *)(bytes + at); });
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+            const u32 upper = permute<0x5140>(v[j][0], v[j][1]), lower = permute<0x5140>(v[j][2], v[j][3]);
+            u[j] = permute<0x5410>(upper, lower), u[j + 1] = permute<0x7632>(upper, lower);
+        }
+    } else {
+        for_columns<1>(g, sweep, lane, [&](int j, int k, u32 at) { v[j][k] = bytes[at]; });
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            u[j] = permute<0x5410>(permute<0x0040>(v[j][0], v[j][1]), permute<0x0040>(v[j][2], v[j][3]));
     }
     __syncwarp();
 }

@@ -235,13 +235,18 @@ __device__ __forceinline__ void put_packed(u32 (&w)[8][PIECE_WORDS<DTYPE>], int 
 
 // The same of values that are not to be below a floor, 0 or -Inf.
 template <int REACH, int DTYPE>
-__device__ __forceinline__ void put_clamped(u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e, float v, float floor) {
+__device__ __forceinline__ void put_value_clamped(u32 (&w)[PIECE_WORDS<DTYPE>], int e, float v, float floor) {
     constexpr bool BY_PAIRS = DTYPE != COMET_F32 && reach_width(REACH) > 1;
-    put_packed<REACH, DTYPE>(w, a, e, BY_PAIRS ? v : not_below(v, floor));
+    put_value<REACH, DTYPE>(w, e, BY_PAIRS ? v : not_below(v, floor));
     if (BY_PAIRS && e % 2) {
         const u32 least = floor == 0.0f ? 0 : DTYPE == COMET_BF16 ? 0xff80ff80u : 0xfc00fc00u;
-        w[a][e / 2] = max_pair<DTYPE == COMET_BF16>(w[a][e / 2], least);
+        w[e / 2] = max_pair<DTYPE == COMET_BF16>(w[e / 2], least);
     }
+}
+
+template <int REACH, int DTYPE>
+__device__ __forceinline__ void put_clamped(u32 (&w)[8][PIECE_WORDS<DTYPE>], int a, int e, float v, float floor) {
+    put_value_clamped<REACH, DTYPE>(w[a], e, v, floor);
 }
 
 // Writes a piece, whose first value is number e of four at an index of the tensor, packed as load_packed leaves it.
