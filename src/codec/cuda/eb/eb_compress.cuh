@@ -158,10 +158,13 @@ __device__ __forceinline__ float4 grid_numbers(const CompressArgs &args, const q
     return make_float4(scale, shift, g.edge, MAGIC + (float)(128 + g.code));
 }
 
-// Statistics, which few ask for: the values are loaded again, as the common way has no registers for them.
+// Statistics, which few ask for: the values are found and loaded again, as the common way has no registers for them, nor
+// for where they lie.
 template <int REACH, int DTYPE, bool HAS_RANGE = true>
-__device__ __forceinline__ void grid_stats(const CompressArgs &args, u32 tile, const TileStart &s, u32 lane,
-                                           const Range &range, float *table, TileStats &stats) {
+__device__ __forceinline__ void grid_stats(const CompressArgs &args, const Range &range, float *table,
+                                           TileStats &stats) {
+    const u32 thread = thread_number(), lane = thread & 31, tile = group_of_block() * GROUP_TILES + (thread >> 5);
+    const TileStart s = tile_start<REACH>(args.geometry, tile);
     const GridTables &t = args.grid;
     u32 w[8][PIECE_WORDS<DTYPE>], on = 0;
     float v[8][4];
@@ -187,14 +190,15 @@ __device__ __forceinline__ void grid_stats(const CompressArgs &args, u32 tile, c
 }
 
 // Codes and range of a tile, whose values, scaled and shifted, `look` sees on the way.
-template <int REACH, int DTYPE, class Look>
+template <int REACH, int DTYPE, int TABLES, class Look>
 __device__ __forceinline__ Range grid_codes(const CompressArgs &args, const TileMaps &maps, const float *table,
                                             float inverse, u32 tile, const TileStart &s, u32 lane,
                                             u32 (&w)[8][PIECE_WORDS<DTYPE>], u32 (&words)[8], Look look) {
     constexpr bool IN_ROW = reach_width(REACH) > 1; // which two values come one after the other
+    constexpr int SIDE = TABLES == 2 ? 4 : 2;       // channels at a time: an observer is soon done with a piece
     u32 q[8][4], last = 0;
     Range range = {(int)0x80000000, 0};
-    for_numbers<REACH, Look::TABLES>(
+    for_numbers<REACH, TABLES, SIDE>(
         args.geometry, args.channel_map, maps, table, tile, s, lane,
         [&](int a, int e, const float4 &n, const float4 &others, u64) {
             const float y = __fmaf_rn(n.x, packed_value<DTYPE>(w, a, e), n.y);
@@ -215,6 +219,31 @@ __device__ __forceinline__ Range grid_codes(const CompressArgs &args, const Tile
     return range;
 }
 
+// Numbers of a tile's channels, and behind them what an observer needs. False: there are too many maps.
+template <int REACH, class Observer>
+__device__ __forceinline__ bool make_grid_tables(const CompressArgs &args, const quantiser_class &c, const TileStart &s,
+                                                 u32 lane, float *table, TileMaps &maps, const Observer &observe) {
+    const Geometry &g = args.geometry;
+    const ChannelMap &map = args.channel_map;
+    float *others = table + table_words(REACH);
+    if constexpr (reach_is_last(REACH)) { // all are on their way before one is looked at
+        const u32 channel = lane_start<REACH>(g, s, lane).channel;
+        const float4 other = observe.number(channel), n = grid_numbers(args, c, channel);
+        put_lane_numbers(table, lane, n);
+        if (Observer::TABLES == 2)
+            put_lane_numbers(others, lane, other);
+        __syncwarp();
+        return true;
+    } else {
+        if (!make_table<REACH>(g, map, s, lane, table, maps,
+                               [&](u32 channel) { return grid_numbers(args, c, channel); }))
+            return false;
+        if (Observer::TABLES == 2)
+            fill_table<REACH>(g, map, s, lane, others, maps, [&](u32 channel) { return observe.number(channel); });
+        return true;
+    }
+}
+
 // ENTRY_LEFT: the tile is one for compress_rare.
 template <int REACH, int DTYPE, class Observer>
 __device__ __forceinline__ void compress_grid(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
@@ -227,19 +256,19 @@ __device__ __forceinline__ void compress_grid(const CompressArgs &args, Compress
     plan.entry = ENTRY_LEFT;
     load_packed<REACH, DTYPE>(args.x, g, tile, s, lane, w);
     const quantiser_class c = args.bound_is_known ? args.q.classes[0] : shared.q.classes[0]; // the second has its step
-    if (!make_table<REACH>(g, args.channel_map, s, lane, table, maps,
-                           [&](u32 channel) { return grid_numbers(args, c, channel); }))
+    const auto look = observe.template at<REACH, DTYPE>(g, tile, s, lane);
+    if (!make_grid_tables<REACH>(args, c, s, lane, table, maps, observe))
         return;
     if (args.with_stats && warp == WARP_OF_RECORD && lane == 0) // while the tile is on its way
         shared.range_known = range_so_far(&args.workspace->totals);
-    const auto look = observe.template at<REACH, DTYPE>(args, s, lane, table + table_words(REACH));
-    const Range range = grid_codes<REACH, DTYPE>(args, maps, table, c.inverse, tile, s, lane, w, words, look);
+    const Range range =
+        grid_codes<REACH, DTYPE, Observer::TABLES>(args, maps, table, c.inverse, tile, s, lane, w, words, look);
     const u32 magnitude = magnitude_of(range);
     const NarrowClass narrow = narrow_class_in<DTYPE, MODE_GRID>(args, shared, magnitude);
     if (narrow.index == NO_CLASS || (args.with_stats && !sums_fit_f32(magnitude)))
         return;
     if (args.with_stats)
-        grid_stats<REACH, DTYPE>(args, tile, s, lane, range, table, shared.stats[warp]);
+        grid_stats<REACH, DTYPE>(args, range, table, shared.stats[warp]);
     exchange_codes<REACH>(words, lane, scratch + SCRATCH_PLANES, u);
     plan_narrow<REACH, false>(lane, u, u, narrow.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
 }
@@ -355,7 +384,7 @@ __device__ __forceinline__ void compress_swept(const CompressArgs &args, Compres
         return;
     take_columns(g, order, lane, (const u8 *)(scratch + SCRATCH_PLANES), u);
     if (args.with_stats)
-        grid_stats<REACH_ROW1, DTYPE, false>(args, tile, s, lane, range, table, shared.stats[warp]);
+        grid_stats<REACH_ROW1, DTYPE, false>(args, range, table, shared.stats[warp]);
     plan_narrow<REACH_ROW1, false>(lane, u, u, narrow.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
 }
 

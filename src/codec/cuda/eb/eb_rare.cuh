@@ -9,21 +9,20 @@
 #include "codec/cuda/tile/rare.cuh"
 
 // Looks on while a tensor is compressed on a grid, and sees its values scaled and shifted. at() is asked before a tile
-// without padding for something that gets each of a thread's values, and each piece behind them; value() gets those of
-// rare tiles. Some tiles come twice. LOADS: how the tensor is read.
+// without padding for something that gets each of a thread's values, and each piece behind them; number() gives what
+// that needs of a channel (TABLES = 2: anything); value() gets the values of rare tiles. Some tiles come twice. LOADS:
+// how the tensor is read.
 //
-// Where values come in the order of memory, number() gives what it needs of a channel, and a Quad is what it keeps of
-// four of them: load() is told where they lie, of() says what becomes of a value, and put() writes that of those that
-// are `mine`.
+// Where values come in the order of memory a Quad is what it keeps of four of them: load() is told where they lie, of()
+// says what becomes of a value, and put() writes that of those that are `mine`.
 template <int HOW> struct Unobserved {
-    static constexpr int LOADS = HOW;
+    static constexpr int LOADS = HOW, TABLES = 1;
     struct Look {
-        static constexpr int TABLES = 1; // that it reads: see for_numbers
         __device__ __forceinline__ void value(int, int, float, const float4 &) const {}
         __device__ __forceinline__ void piece(int, int, u64) const {}
     };
     template <int REACH, int DTYPE>
-    __device__ __forceinline__ Look at(const CompressArgs &, const TileStart &, u32, float *) const {
+    __device__ __forceinline__ Look at(const Geometry &, u32, const TileStart &, u32) const {
         return Look();
     }
     __device__ __forceinline__ void value(u64, u32, float) const {}

@@ -145,7 +145,7 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
                                           const NormSource<REACH, DTYPE, FROM> &source,
                                           u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
         u32 p[8][PIECE_WORDS<DTYPE>];
-        for_numbers<REACH, 2>(
+        for_numbers<REACH, 2, 4>(
             args.codec.geometry, args.codec.channel_map, maps, table, tile, s, lane,
             [&](int a, int e, const float4 &n, const float4 &k, u64) { // k: of dz, of w, constant
                 const float2 v = value<FORM>(source, dy, a, e, n);

@@ -9,7 +9,6 @@
 
 // Writes y of a tile without padding.
 template <int REACH, int DTYPE> struct NormLook {
-    static constexpr int TABLES = 2;
     void *y;
     float floor;
     mutable u32 w[8][PIECE_WORDS<DTYPE>];
@@ -35,15 +34,11 @@ __device__ __forceinline__ void norm_put_quad(void *to, const float (&y)[4], flo
 
 // The observer of compress_group.
 template <int DTYPE> struct NormForward {
-    static constexpr int LOADS = LOAD_ONCE;
+    static constexpr int LOADS = LOAD_ONCE, TABLES = 2;
     const NormForwardArgs &args;
 
     template <int REACH, int UNUSED>
-    __device__ __forceinline__ NormLook<REACH, DTYPE> at(const CompressArgs &codec, const TileStart &s, u32 lane,
-                                                         float *table) const {
-        TileMaps maps;
-        make_table<REACH>(codec.geometry, codec.channel_map, s, lane, table, maps,
-                          [&](u32 channel) { return number(channel); });
+    __device__ __forceinline__ NormLook<REACH, DTYPE> at(const Geometry &, u32, const TileStart &, u32) const {
         return {args.y, args.tables.floor, {}};
     }
     __device__ __forceinline__ float4 number(u32 channel) const {
@@ -66,10 +61,12 @@ template <int DTYPE> struct NormForward {
     }
 };
 
-enum { NORM_FORWARD_BLOCKS = 3 }; // on a multiprocessor
+constexpr int norm_forward_blocks(int reach, int dtype) { // on a multiprocessor
+    return reach == REACH_LAST4 && dtype != COMET_F32 ? 4 : 3;
+}
 
 template <int REACH, int DTYPE>
-__global__ void __launch_bounds__(BLOCK_THREADS, NORM_FORWARD_BLOCKS)
+__global__ void __launch_bounds__(BLOCK_THREADS, norm_forward_blocks(REACH, DTYPE))
     norm_forward_kernel(const __grid_constant__ NormForwardArgs args) {
     __shared__ CompressShared shared;
     compress_group<REACH, DTYPE, REACH == REACH_LAST1 ? MODE_ANY : MODE_GRID>(args.codec, shared,

@@ -8,7 +8,6 @@
 
 // Writes y of a tile without padding.
 template <int REACH, int DTYPE> struct ResidualLook {
-    static constexpr int TABLES = 2;
     void *y;
     float floor;
     u32 add[8][PIECE_WORDS<DTYPE>];
@@ -29,24 +28,20 @@ template <int DTYPE> constexpr u32 NOTHING_TO_ADD = DTYPE == COMET_F32 ? 0x80000
 
 // The observer of compress_group.
 template <int DTYPE> struct ResidualForward {
-    static constexpr int LOADS = LOAD_ONCE;
+    static constexpr int LOADS = LOAD_ONCE, TABLES = 2;
     const NormResidualArgs &args;
 
     template <int REACH, int UNUSED>
-    __device__ __forceinline__ ResidualLook<REACH, DTYPE> at(const CompressArgs &codec, const TileStart &s, u32 lane,
-                                                             float *table) const {
-        const NormTables &t = args.forward.tables;
+    __device__ __forceinline__ ResidualLook<REACH, DTYPE> at(const Geometry &g, u32 tile, const TileStart &s,
+                                                             u32 lane) const {
         ResidualLook<REACH, DTYPE> look;
-        TileMaps maps;
-        look.y = args.forward.y, look.floor = t.floor;
+        look.y = args.forward.y, look.floor = args.forward.tables.floor;
         if (args.add)
-            load_packed<REACH, DTYPE>(args.add, codec.geometry, tile_of_warp(), s, lane, look.add);
+            load_packed<REACH, DTYPE>(args.add, g, tile, s, lane, look.add);
         else
 #pragma unroll
             for (int i = 0; i < 8 * PIECE_WORDS<DTYPE>; i++)
                 look.add[i / PIECE_WORDS<DTYPE>][i % PIECE_WORDS<DTYPE>] = NOTHING_TO_ADD<DTYPE>;
-        make_table<REACH>(codec.geometry, codec.channel_map, s, lane, table, maps,
-                          [&](u32 channel) { return number(channel); });
         return look;
     }
     __device__ __forceinline__ float4 number(u32 channel) const {
@@ -78,11 +73,6 @@ template <int DTYPE> struct ResidualForward {
         const float y =
             norm_y_added(u, __ldg(t.gamma + channel), __ldg(t.beta + channel), float_of_pattern<DTYPE>(add), t.floor);
         ((Word *)args.forward.y)[index] = (Word)pattern_of_float<DTYPE>(y);
-    }
-
-    // Of this warp in its group.
-    __device__ __forceinline__ u32 tile_of_warp() const {
-        return group_of_block() * GROUP_TILES + (thread_number() >> 5);
     }
 };
 

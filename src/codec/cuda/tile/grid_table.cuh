@@ -62,13 +62,18 @@ __device__ __forceinline__ u32 channel_of_map(const ChannelMap &map, const TileM
 
 // ---- the table ----
 
+// Four numbers of a lane's channel, where channels come last.
+__device__ __forceinline__ void put_lane_numbers(float *table, u32 lane, const float4 &n) {
+    table[lane] = n.x, table[32 + lane] = n.y, table[64 + lane] = n.z, table[96 + lane] = n.w;
+}
+
 // make(channel) gives four numbers. For tiles without padding whose maps are known; by the whole warp.
 template <int REACH, class Make>
 __device__ __forceinline__ void fill_table(const Geometry &g, const ChannelMap &map, const TileStart &s, u32 lane,
                                            float *table, const TileMaps &maps, Make make) {
     if (reach_is_last(REACH)) {
         float4 n = make(lane_start<REACH>(g, s, lane).channel);
-        table[lane] = n.x, table[32 + lane] = n.y, table[64 + lane] = n.z, table[96 + lane] = n.w;
+        put_lane_numbers(table, lane, n);
     } else {
         for (u32 i = lane; i < maps.count; i += 32)
             ((float4 *)table)[i] = make(channel_of_map(map, maps, i));
@@ -101,33 +106,39 @@ __device__ __forceinline__ float4 lane_numbers(const float *table, u32 lane) {
     return make_float4(table[lane], table[32 + lane], table[64 + lane], table[96 + lane]);
 }
 
-// Channels come last: two of them at a time, so that few numbers are in registers.
-template <int TABLES, class Start, class Visit, class Behind>
+// Channels come last: SIDE (2 or 4) of them at a time: few numbers in registers, or what becomes of a piece soon done.
+template <int TABLES, int SIDE, class Start, class Visit, class Behind>
 __device__ __forceinline__ void for_last_numbers(const Geometry &g, const float *table, u32 tile, const Start &s,
                                                  u32 lane, Visit visit, Behind behind) {
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float4 n[2], others[2] = {};
-        read_table(table, lane, h, n);
-        if (TABLES == 2)
-            read_table(table + table_words(REACH_LAST4), lane, h, others);
-        for_pieces<REACH_LAST4>(g, tile, s, lane, [&](int a, int, u64 index, u64) {
+    for (int h = 0; h < 4 / SIDE; h++) {
+        float4 n[SIDE / 2][2], others[SIDE / 2][2] = {};
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                visit(a, 2 * h + i, n[i], others[i], index + 2 * h + i);
+        for (int i = 0; i < SIDE / 2; i++) {
+            read_table(table, lane, h * SIDE / 2 + i, n[i]);
+            if (TABLES == 2)
+                read_table(table + table_words(REACH_LAST4), lane, h * SIDE / 2 + i, others[i]);
+        }
+        for_pieces<REACH_LAST4>(g, tile, s, lane, [&](int a, int e, u64 index, u64) {
+#pragma unroll
+            for (int i = 0; i < SIDE; i++)
+                visit(a, SIDE * h + i, n[i / 2][i % 2], others[i / 2][i % 2], index + SIDE * h + i);
+            if (SIDE == 4)
+                behind(a, e, index);
         });
     }
-    for_pieces<REACH_LAST4>(g, tile, s, lane, [&](int a, int e, u64 index, u64) { behind(a, e, index); });
+    if (SIDE == 2)
+        for_pieces<REACH_LAST4>(g, tile, s, lane, [&](int a, int e, u64 index, u64) { behind(a, e, index); });
 }
 
 // Calls visit(a, e, numbers, others, index) for every value of a thread, and behind(a, e, index) after each piece;
 // others: of a second table behind the first (TABLES = 2).
-template <int REACH, int TABLES, class Start, class Visit, class Behind>
+template <int REACH, int TABLES, int SIDE = 2, class Start, class Visit, class Behind>
 __device__ __forceinline__ void for_numbers(const Geometry &g, const ChannelMap &map, const TileMaps &maps,
                                             const float *table, u32 tile, const Start &s, u32 lane, Visit visit,
                                             Behind behind) {
     if constexpr (REACH == REACH_LAST4) {
-        for_last_numbers<TABLES>(g, table, tile, s, lane, visit, behind);
+        for_last_numbers<TABLES, SIDE>(g, table, tile, s, lane, visit, behind);
         return;
     }
     constexpr int WIDTH = reach_width(REACH);
