@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile of short rows in the order of memory. Its columns are whole bands, which lie side by side, and parts of one
-// before and one behind them; a sweep goes over all quads that hold a value of the tile, and those of the two parts hold
-// values of other tiles, too. So memory is read and written in whole sectors, whatever the length of rows.
+// before and one behind them; a sweep goes over all quads that hold a value of the tile, and those of the two parts
+// hold values of other tiles, too. So memory is read and written in whole sectors, whatever the length of rows.
 #ifndef COMET_CODEC_CUDA_TILE_SWEEP_CUH
 #define COMET_CODEC_CUDA_TILE_SWEEP_CUH
 
@@ -118,8 +118,8 @@ __device__ __forceinline__ void for_columns(const Geometry &g, const SweptQuads 
     }
 }
 
-// A lane's columns of biased codes, a byte for each row, to 4 * SWEPT_QUADS bytes in the order of memory. Those of other
-// tiles are 0, as codes go, so that all bytes of a word can be dealt with at once. By the whole warp.
+// A lane's columns of biased codes, a byte for each row, to 4 * SWEPT_QUADS bytes in the order of memory. Those of
+// other tiles are 0, as codes go, so that all bytes of a word can be dealt with at once. By the whole warp.
 __device__ __forceinline__ void put_columns(const Geometry &g, const SweptQuads &sweep, u32 lane, u32 (&u)[8],
                                             u8 *bytes) {
     for (u32 i = lane; i < SWEPT_QUADS / 4; i += 32)
