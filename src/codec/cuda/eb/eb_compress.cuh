@@ -158,8 +158,8 @@ __device__ __forceinline__ float4 grid_numbers(const CompressArgs &args, const q
     return make_float4(scale, shift, g.edge, MAGIC + (float)(128 + g.code));
 }
 
-// Statistics, which few ask for: the values are found and loaded again, as the common way has no registers for them, nor
-// for where they lie.
+// Statistics, which few ask for: the values are found and loaded again, as the common way has no registers for them,
+// nor for where they lie.
 template <int REACH, int DTYPE, bool HAS_RANGE = true>
 __device__ __forceinline__ void grid_stats(const CompressArgs &args, const Range &range, float *table,
                                            TileStats &stats) {
