@@ -43,6 +43,33 @@ __device__ __forceinline__ u32 norm_not_zero(u32 word) {
 
 // ---- common tiles ----
 
+// Which of a lane's codes are not 0, where channels come last: bit m of byte k is of row k, column m. Without
+// prediction any plane's bit says so. False: the tile is of another form, or not valid.
+__device__ __forceinline__ bool norm_any_plane(const quantiser &q, const TileSource &source, u32 lane, u32 &any) {
+    const u32 size = source.entry & ENTRY_SIZE_MASK;
+    u32 w[8], first;
+    any = 0;
+    if (!source.is_stageable || size == 0)
+        return source.is_stageable;
+    const u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
+    const TileHead head =
+        tile_head(__reduce_max_sync(ALL_LANES, source.stage[at])); // so that branches on it are the warp's
+    if (q.classes[head.class_index].step == 0.0f ||
+        !read_planes<REACH_LAST4>(source.stage, at, size, head, lane, source.columns, w, first))
+        return false;
+    if (head.predicted) {
+        codes_of_planes<REACH_LAST4>(w, head, first, lane);
+#pragma unroll
+        for (int m = 0; m < 8; m++)
+            any |= (norm_not_zero(w[m]) & SIGN_BITS) >> (7 - m);
+    } else {
+#pragma unroll
+        for (int b = 0; b < 8; b++)
+            any |= w[b];
+    }
+    return true;
+}
+
 // Of a warp on its way over tiles.
 template <int REACH, int DTYPE> struct NormMask {
     TableRow row; // of the next tile of the stream, asked for before it is needed
@@ -88,6 +115,14 @@ template <int REACH, int DTYPE> struct NormMask {
 
     __device__ __forceinline__ bool read_stream(const quantiser &q, const TileSource &source, u32 lane) {
         u32 words[8];
+        if constexpr (REACH == REACH_LAST4) {
+            u32 any;
+            if (!norm_any_plane(q, source, lane, any))
+                return false;
+            exchange_any(source, lane, any, words);
+            keep(words);
+            return true;
+        }
         if (!norm_words<REACH>(source, lane, words,
                                [&](u32 class_index) { return q.classes[class_index].step != 0.0f; }))
             return false;
@@ -97,6 +132,21 @@ template <int REACH, int DTYPE> struct NormMask {
             words[i] = norm_not_zero(words[i]);
         keep(words);
         return true;
+    }
+
+    // Bits of lanes to those of this thread's values, the top ones of bytes.
+    static __device__ __forceinline__ void exchange_any(const TileSource &source, u32 lane, u32 any, u32 (&words)[8]) {
+        u32 *stage = (u32 *)source.stage, m[4];
+        __syncwarp(); // it has been read
+        stage[lane] = any;
+        __syncwarp();
+        unpack(((const uint4 *)stage)[lane & 7], m);
+        __syncwarp(); // it is used again
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const u32 columns = m[e] >> (lane >> 3); // bits 0 and 4 of its bytes are this thread's
+            words[e] = columns << 7, words[4 + e] = columns << 3;
+        }
     }
 
     // The top bits of bytes.

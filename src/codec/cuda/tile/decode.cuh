@@ -114,11 +114,13 @@ template <int REACH> __device__ __forceinline__ void unpredict(u32 (&w)[8], u32 
     }
 }
 
-// The tile of `size` bytes at stage[at ..] to biased codes, this lane's eight columns. False: it is not valid.
+// The planes of the tile of `size` bytes at stage[at ..], a word of each for this lane: bit m of byte k is of row k,
+// column m. The last one is that of signs. False: the tile is not valid.
 template <int REACH>
-__device__ __forceinline__ bool decode_narrow(u8 *stage, u32 at, u32 size, const TileHead &h, u32 lane, u32 *columns,
-                                              u32 (&w)[8]) {
-    u32 next = at + 1 + h.count, first = 0, ballot, bytes;
+__device__ __forceinline__ bool read_planes(u8 *stage, u32 at, u32 size, const TileHead &h, u32 lane, u32 *columns,
+                                            u32 (&w)[8], u32 &first) {
+    u32 next = at + 1 + h.count, ballot, bytes;
+    first = 0;
     if (h.wide || size < 1 + h.count)
         return false;
     u32 flag = column_flag(stage, at + 1, lane, h.count);
@@ -143,6 +145,12 @@ __device__ __forceinline__ bool decode_narrow(u8 *stage, u32 at, u32 size, const
         if (b < 7 ? b < h.n : h.sign)
             w[b] = read_plane(stage, (const uint4 *)columns, b < 7 ? b : h.n, up);
     }
+    return true;
+}
+
+// Planes to biased codes, this lane's eight columns.
+template <int REACH>
+__device__ __forceinline__ void codes_of_planes(u32 (&w)[8], const TileHead &h, u32 first, u32 lane) {
     u32 signs = w[7];
 #pragma unroll
     for (int b = 0; b < 7; b++)
@@ -151,6 +159,16 @@ __device__ __forceinline__ bool decode_narrow(u8 *stage, u32 at, u32 size, const
     transpose_bits(w);
     if (h.predicted)
         unpredict<REACH>(w, first, lane);
+}
+
+// The tile of `size` bytes at stage[at ..] to biased codes, this lane's eight columns. False: it is not valid.
+template <int REACH>
+__device__ __forceinline__ bool decode_narrow(u8 *stage, u32 at, u32 size, const TileHead &h, u32 lane, u32 *columns,
+                                              u32 (&w)[8]) {
+    u32 first;
+    if (!read_planes<REACH>(stage, at, size, h, lane, columns, w, first))
+        return false;
+    codes_of_planes<REACH>(w, h, first, lane);
     return true;
 }
 
