@@ -275,23 +275,22 @@ __device__ __forceinline__ void compress_grid(const CompressArgs &args, Compress
 
 // ---- the same, in the order of memory ----
 
-// Four values on their way to codes.
-template <int DTYPE, class Observer> struct GridQuad {
+// Four values on their way to codes. Look: see Unobserved.
+template <int DTYPE, class Look> struct GridQuad {
     u32 x[PIECE_WORDS<DTYPE>];
-    typename Observer::Quad seen;
+    typename Look::Quad seen;
     float u[4], out[4];
     u32 code[4];
 
     // Values from number `from` on, of one channel.
-    __device__ __forceinline__ void take(const Observer &observe, const float *table, u32 map, float inverse,
-                                         u32 from) {
+    __device__ __forceinline__ void take(const Look &look, const float *table, u32 map, float inverse, u32 from) {
         const float4 n = ((const float4 *)table)[map], others = ((const float4 *)(table + TABLE_WORDS))[map];
 #pragma unroll
         for (int e = 0; e < 4; e++)
             if ((u32)e >= from) {
                 u[e] = __fmaf_rn(n.x, piece_value<DTYPE>(x, e), n.y);
                 code[e] = __float_as_uint(__fmaf_rd(__fsub_rn(u[e], n.z), inverse, n.w));
-                out[e] = observe.of(seen, e, u[e], others);
+                out[e] = look.of(seen, e, u[e], others);
             }
     }
     __device__ __forceinline__ void add_to(Range &range, u32 mine) const {
@@ -308,10 +307,10 @@ template <int DTYPE, class Observer> struct GridQuad {
 };
 
 // Codes of a tile in the order of memory, and a range of which the magnitude alone is right.
-template <int DTYPE, class Observer> struct GridSweep {
-    typedef GridQuad<DTYPE, Observer> Quad;
+template <int DTYPE, class Look> struct GridSweep {
+    typedef GridQuad<DTYPE, Look> Quad;
     const CompressArgs &args;
-    const Observer &observe;
+    const Look look;
     const SweptQuads &order;
     const float *table;
     float inverse;
@@ -319,16 +318,16 @@ template <int DTYPE, class Observer> struct GridSweep {
 
     __device__ __forceinline__ void load(Quad &q, u32 number) const {
         load_piece<REACH_FLAT, DTYPE, LOAD_ONCE>(args.x, order.first + 4 * number, 0, q.x);
-        observe.load(q.seen, order.first + 4 * number);
+        look.load(q.seen, order.first + 4 * number);
     }
     __device__ __forceinline__ void use(Quad &q, u32 number, u32 mine, Range &range) const {
         const QuadMap at = quad_map(args.channel_map, order.skip + 4 * number);
-        q.take(observe, table, at.map, inverse, 0);
+        q.take(look, table, at.map, inverse, 0);
         if (at.room < 4)
-            q.take(observe, table, at.map + 1, inverse, at.room);
+            q.take(look, table, at.map + 1, inverse, at.room);
         q.add_to(range, mine);
         words[number] = pack_bytes(q.code[0], q.code[1], q.code[2], q.code[3]);
-        observe.put(q.out, order.first + 4 * number, mine);
+        look.put(q.out, order.first + 4 * number, mine);
     }
     __device__ __forceinline__ Range codes(Quad (&quads)[SweptQuads::ROUNDS], u32 lane) const {
         const Geometry &g = args.geometry;
@@ -361,10 +360,11 @@ __device__ __forceinline__ void compress_swept(const CompressArgs &args, Compres
     float *table = (float *)(scratch + SCRATCH_TABLE);
     SweptQuads order(g, s);
     TileMaps maps;
-    GridQuad<DTYPE, Observer> quads[SweptQuads::ROUNDS];
+    typename GridSweep<DTYPE, typename Observer::Quads>::Quad quads[SweptQuads::ROUNDS];
     plan.entry = ENTRY_LEFT;
     const quantiser_class c = args.bound_is_known ? args.q.classes[0] : shared.q.classes[0];
-    const GridSweep<DTYPE, Observer> sweep = {args, observe, order, table, c.inverse, scratch + SCRATCH_PLANES};
+    const GridSweep<DTYPE, typename Observer::Quads> sweep = {args,  observe.quads(), order,
+                                                              table, c.inverse,       scratch + SCRATCH_PLANES};
 #pragma unroll
     for (int t = 0; t < SweptQuads::ROUNDS; t++)
         if (t < SweptQuads::WHOLE_ROUNDS || 32 * t + lane < order.quads)

@@ -13,8 +13,8 @@
 // that needs of a channel (TABLES = 2: anything); value() gets the values of rare tiles. Some tiles come twice. LOADS:
 // how the tensor is read.
 //
-// Where values come in the order of memory a Quad is what it keeps of four of them: load() is told where they lie, of()
-// says what becomes of a value, and put() writes that of those that are `mine`.
+// Where values come in the order of memory quads() gives something that keeps a Quad of each four of them: load() is
+// told where they lie, of() says what becomes of a value, and put() writes that of those that are `mine`.
 template <int HOW> struct Unobserved {
     static constexpr int LOADS = HOW, TABLES = 1;
     struct Look {
@@ -26,15 +26,20 @@ template <int HOW> struct Unobserved {
         return Look();
     }
     __device__ __forceinline__ void value(u64, u32, float) const {}
-    struct Quad {};
     __device__ __forceinline__ float4 number(u32) const {
         return {};
     }
-    __device__ __forceinline__ void load(Quad &, u64) const {}
-    __device__ __forceinline__ float of(const Quad &, int, float, const float4 &) const {
-        return 0.0f;
+    struct Quads {
+        struct Quad {};
+        __device__ __forceinline__ void load(Quad &, u64) const {}
+        __device__ __forceinline__ float of(const Quad &, int, float, const float4 &) const {
+            return 0.0f;
+        }
+        __device__ __forceinline__ void put(const float (&)[4], u64, u32) const {}
+    };
+    __device__ __forceinline__ Quads quads() const {
+        return {};
     }
-    __device__ __forceinline__ void put(const float (&)[4], u64, u32) const {}
 };
 typedef Unobserved<LOAD_ONCE> NoObserver;
 

@@ -22,15 +22,24 @@ template <int REACH, int DTYPE> struct NormLook {
     }
 };
 
-// Writes y of four values.
-template <int DTYPE>
-__device__ __forceinline__ void norm_put_quad(void *to, const float (&y)[4], float floor, u64 index, u32 mine) {
-    u32 w[PIECE_WORDS<DTYPE>];
+// The same in the order of memory.
+template <int DTYPE> struct NormQuads {
+    struct Quad {};
+    void *y;
+    float floor;
+
+    __device__ __forceinline__ void load(Quad &, u64) const {}
+    __device__ __forceinline__ float of(const Quad &, int, float u, const float4 &others) const {
+        return __fmaf_rn(others.x, u, others.y);
+    }
+    __device__ __forceinline__ void put(const float (&v)[4], u64 index, u32 mine) const {
+        u32 w[PIECE_WORDS<DTYPE>];
 #pragma unroll
-    for (int e = 0; e < 4; e++)
-        put_value_clamped<REACH_FLAT, DTYPE>(w, e, y[e], floor);
-    put_quad<DTYPE>(to, index, w, mine);
-}
+        for (int e = 0; e < 4; e++)
+            put_value_clamped<REACH_FLAT, DTYPE>(w, e, v[e], floor);
+        put_quad<DTYPE>(y, index, w, mine);
+    }
+};
 
 // The observer of compress_group.
 template <int DTYPE> struct NormForward {
@@ -45,13 +54,9 @@ template <int DTYPE> struct NormForward {
         return make_float4(__ldg(args.tables.gamma + channel), __ldg(args.tables.beta + channel), 0.0f, 0.0f);
     }
 
-    struct Quad {};
-    __device__ __forceinline__ void load(Quad &, u64) const {}
-    __device__ __forceinline__ float of(const Quad &, int, float u, const float4 &others) const {
-        return __fmaf_rn(others.x, u, others.y);
-    }
-    __device__ __forceinline__ void put(const float (&y)[4], u64 index, u32 mine) const {
-        norm_put_quad<DTYPE>(args.y, y, args.tables.floor, index, mine);
+    typedef NormQuads<DTYPE> Quads;
+    __device__ __forceinline__ Quads quads() const {
+        return {args.y, args.tables.floor};
     }
 
     __device__ __forceinline__ void value(u64 index, u32 channel, float u) const {

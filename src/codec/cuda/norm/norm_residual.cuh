@@ -26,6 +26,25 @@ template <int REACH, int DTYPE> struct ResidualLook {
 // -0, which changes nothing that it is added to, as often as a word has room for it.
 template <int DTYPE> constexpr u32 NOTHING_TO_ADD = DTYPE == COMET_F32 ? 0x80000000u : 0x80008000u;
 
+// The same in the order of memory.
+template <int DTYPE> struct ResidualQuads : NormQuads<DTYPE> {
+    struct Quad {
+        u32 add[PIECE_WORDS<DTYPE>];
+    };
+    const void *add;
+
+    __device__ __forceinline__ void load(Quad &quad, u64 index) const {
+#pragma unroll
+        for (int i = 0; i < PIECE_WORDS<DTYPE>; i++)
+            quad.add[i] = NOTHING_TO_ADD<DTYPE>;
+        if (add)
+            load_piece<REACH_FLAT, DTYPE, LOAD_ONCE>(add, index, 0, quad.add);
+    }
+    __device__ __forceinline__ float of(const Quad &quad, int e, float u, const float4 &others) const {
+        return __fadd_rn(__fmaf_rn(others.x, u, others.y), piece_value<DTYPE>(quad.add, e));
+    }
+};
+
 // The observer of compress_group.
 template <int DTYPE> struct ResidualForward {
     static constexpr int LOADS = LOAD_ONCE, TABLES = 2;
@@ -49,21 +68,9 @@ template <int DTYPE> struct ResidualForward {
         return make_float4(__ldg(t.gamma + channel), __ldg(t.beta + channel), 0.0f, 0.0f);
     }
 
-    struct Quad {
-        u32 add[PIECE_WORDS<DTYPE>];
-    };
-    __device__ __forceinline__ void load(Quad &quad, u64 index) const {
-#pragma unroll
-        for (int i = 0; i < PIECE_WORDS<DTYPE>; i++)
-            quad.add[i] = NOTHING_TO_ADD<DTYPE>;
-        if (args.add)
-            load_piece<REACH_FLAT, DTYPE, LOAD_ONCE>(args.add, index, 0, quad.add);
-    }
-    __device__ __forceinline__ float of(const Quad &quad, int e, float u, const float4 &others) const {
-        return __fadd_rn(__fmaf_rn(others.x, u, others.y), piece_value<DTYPE>(quad.add, e));
-    }
-    __device__ __forceinline__ void put(const float (&y)[4], u64 index, u32 mine) const {
-        norm_put_quad<DTYPE>(args.forward.y, y, args.forward.tables.floor, index, mine);
+    typedef ResidualQuads<DTYPE> Quads;
+    __device__ __forceinline__ Quads quads() const {
+        return {{args.forward.y, args.forward.tables.floor}, args.add};
     }
 
     __device__ __forceinline__ void value(u64 index, u32 channel, float u) const {
