@@ -111,6 +111,29 @@ static void test_chosen_shapes(void **state) {
             verify_shape(&r, &shapes[i]);
 }
 
+/* Small maps on a grid, whose borders lie anywhere in a tile: of rows that are swept, and of such as are not. */
+static const test_shape small_maps[] = {
+    {COMET_NCHW, 4, {3, 12, 14, 14}}, {COMET_NCHW, 4, {4, 40, 7, 7}},    {COMET_NCHW, 4, {3, 70, 5, 5}},
+    {COMET_NCHW, 4, {2, 5, 28, 28}},  {COMET_NCHW, 4, {2, 65, 5, 7}},    {COMET_NCHW, 4, {2, 9, 13, 17}},
+    {COMET_NCHW, 4, {2, 3, 35, 35}},  {COMET_NCHW, 4, {4, 300, 3, 1}},   {COMET_NCHW, 4, {9, 300, 1, 1}},
+    {COMET_NCHW, 4, {2, 80, 4, 4}},   {COMET_NCHW, 4, {2, 200, 2, 9}},   {COMET_NCHW, 4, {3, 5, 20, 20}},
+    {COMET_NCHW, 4, {3, 1, 20, 14}},  {COMET_NCHW, 4, {1, 4, 30, 44}},   {COMET_NCHW, 4, {1, 4, 30, 43}},
+    {COMET_NCHW, 4, {1, 4, 30, 45}},  {COMET_NCHW, 5, {2, 6, 3, 9, 10}}, {COMET_NCHW, 3, {8, 33, 15}},
+};
+enum { SMALL_MAPS = sizeof small_maps / sizeof *small_maps };
+
+static void test_grids_of_small_maps(void **state) {
+    (void)state;
+    rng r = rng_seed(18);
+    static const double bounds[] = {0.3, 0.1, 0.02, 1e-3};
+    static const value_kind kinds[] = {VALUES_GAUSS, VALUES_SMOOTH, VALUES_OUTLIERS, VALUES_SPECIAL};
+    for (int i = 0; i < effort(6 * SMALL_MAPS); i++) {
+        trip_spec spec = spec_of((comet_dtype)rng_below(&r, 3), &small_maps[i % SMALL_MAPS], TRIP_GRID,
+                                 kinds[rng_below(&r, 8) % 5 % 4], bounds[rng_below(&r, 4)]);
+        properties_verify(&backends, &r, &spec);
+    }
+}
+
 /* ---- one call beside the CPU's ---- */
 
 static unsigned char *on_cpu(const trip *t, const comet_codec_params *p, comet_codec_result *result) {
@@ -522,8 +545,9 @@ static trip_spec epilogue_spec(rng *r, int i) {
                                         {COMET_FLAT, 1, {3000}},         {COMET_NCHW, 4, {2, 3, 8, 7}}};
     static const value_kind kinds[] = {VALUES_GAUSS, VALUES_SPECIAL, VALUES_OUTLIERS, VALUES_RELU, VALUES_SMOOTH};
     static const double bounds[] = {0.1, 0.3, 1e-3, 0.0};
-    return spec_of((comet_dtype)rng_below(r, 3), &shapes[i % 8], (trip_mode)rng_below(r, TRIP_MODES),
-                   kinds[rng_below(r, 5)], bounds[rng_below(r, 4)]);
+    const test_shape *shape = i % 2 ? &small_maps[i / 2 % SMALL_MAPS] : &shapes[i / 2 % 8];
+    return spec_of((comet_dtype)rng_below(r, 3), shape, (trip_mode)rng_below(r, TRIP_MODES), kinds[rng_below(r, 5)],
+                   bounds[rng_below(r, 4)]);
 }
 
 static void test_epilogue(void **state) {
@@ -855,6 +879,7 @@ int main(void) {
         cmocka_unit_test(test_every_row),
         cmocka_unit_test(test_every_channel_count),
         cmocka_unit_test(test_chosen_shapes),
+        cmocka_unit_test(test_grids_of_small_maps),
         cmocka_unit_test(test_golden_streams),
         cmocka_unit_test(test_bound_on_device),
         cmocka_unit_test(test_statistics_on_device),

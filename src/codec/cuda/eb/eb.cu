@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "codec/cuda/cuda_impl.h"
 #include "codec/cuda/eb/eb_launch.h"
+#include "codec/cuda/tile/sweep.cuh"
 
 extern "C" {
 #include "base/tensor_check.h"
@@ -31,8 +32,20 @@ static u64 channel_stride(const comet_tensor *t) {
     return (u64)comet_shape_count(t->ndim - 2, t->shape + 2);
 }
 
+// Values of a map; of one channel all maps are one, if it is near.
+static u64 map_values(const comet_tensor *t) {
+    u64 count = (u64)comet_tensor_count(t);
+    return comet_tensor_channels(t) == 1 && count && count < FAR_MAP ? count : channel_stride(t);
+}
+
 static ChannelMap channels_of(const comet_tensor *tensor, const tile_geometry *g) {
-    return channel_map_of(channel_stride(tensor), (u64)comet_tensor_channels(tensor), g);
+    return channel_map_of(map_values(tensor), (u64)comet_tensor_channels(tensor), g);
+}
+
+static Reach reach_for(const comet_tensor *tensor, Mode mode) {
+    tile_geometry g = geometry_of(tensor);
+    return mode == MODE_GRID && comet_tensor_count(tensor) < (int64_t)FAR_MAP ? grid_reach_of(&g, map_values(tensor))
+                                                                              : reach_of(&g);
 }
 
 static comet_status check(const comet_tensor *tensor, const comet_codec_params *params) {
@@ -163,7 +176,8 @@ static cudaError_t compress(const cuda_compress_job *job) {
             return error;
         a.bound.stats = &a.workspace->own;
     }
-    return launch_compress(dtype, reach, compress_mode(a), a, job->queue);
+    const Mode mode = compress_mode(a);
+    return launch_compress(dtype, reach_for(job->tensor, mode), mode, a, job->queue);
 }
 
 // ---- decompressing ----
@@ -207,6 +221,7 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
                 : job->epilogue || (comet_dtype)a.dtype != dtype ? MODE_ANY
                 : a.flags & STREAM_KEEP_MASK                     ? MODE_KEEP
                                                                  : MODE_NEAREST;
+    reach = reach_for(job->tensor, mode);
     return dtype == COMET_F32   ? comet_eb_launch_decompress_f32(reach, mode, a, job->queue)
            : dtype == COMET_F16 ? comet_eb_launch_decompress_f16(reach, mode, a, job->queue)
                                 : comet_eb_launch_decompress_bf16(reach, mode, a, job->queue);

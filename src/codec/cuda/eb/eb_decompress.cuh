@@ -168,7 +168,7 @@ __device__ __forceinline__ void decompress_group(const DecompressArgs &args, Dec
     __syncwarp(); // the stage has been read
     WalkTiles<true> alone(0);
     alone.first = tile, alone.rounds = 1;
-    restore_rest<REACH, DTYPE>(args, shared, alone, 1);
+    restore_rest<REACH == REACH_SWEEP ? REACH_ROW1 : REACH, DTYPE>(args, shared, alone, 1);
 }
 
 // ---- many tiles a warp ----
@@ -196,7 +196,7 @@ __device__ __forceinline__ void decompress_walk(const DecompressArgs &args, Deco
                                                       [&](u32 index) { return q.classes[index].step; });
         });
     if (left)
-        restore_rest<REACH, DTYPE>(args, shared, tiles, left);
+        restore_rest<REACH == REACH_SWEEP ? REACH_ROW1 : REACH, DTYPE>(args, shared, tiles, left);
 }
 
 // ---- the kernel ----

@@ -7,7 +7,8 @@
 
 extern "C" { // names that start with comet_
 
-// By the dtype of the tensor. Where channels come last and are no multiple of 4 there is MODE_ANY alone.
+// By the dtype of the tensor. Where channels come last and are no multiple of 4 there is MODE_ANY alone, and MODE_GRID
+// where rows are swept.
 cudaError_t comet_eb_launch_compress_f32(Reach reach, Mode mode, const CompressArgs &args, cudaStream_t queue);
 cudaError_t comet_eb_launch_compress_f16(Reach reach, Mode mode, const CompressArgs &args, cudaStream_t queue);
 cudaError_t comet_eb_launch_compress_bf16(Reach reach, Mode mode, const CompressArgs &args, cudaStream_t queue);
@@ -65,6 +66,8 @@ cudaError_t comet_exact_launch_decompress(Reach reach, const DecompressArgs &arg
         return EB_FOR_MODE(KERNEL, dtype, REACH_ROW1, mode);                                                           \
     case REACH_LAST4:                                                                                                  \
         return EB_FOR_MODE(KERNEL, dtype, REACH_LAST4, mode);                                                          \
+    case REACH_SWEEP:                                                                                                  \
+        return EB_MODE_CASE(KERNEL, dtype, REACH_SWEEP, MODE_GRID);                                                    \
     default:                                                                                                           \
         return EB_MODE_CASE(KERNEL, dtype, REACH_LAST1, MODE_ANY);                                                     \
     }

@@ -5,7 +5,7 @@
 
 #include "codec/cuda/eb/eb_args.cuh"
 #include "codec/cuda/tile/decode.cuh"
-#include "codec/cuda/tile/quads.cuh"
+#include "codec/cuda/tile/sweep.cuh"
 
 enum { SWEEP_ROW = 64 }; // rows up to this long are written in order of memory: see store_sweep
 
@@ -344,38 +344,25 @@ __device__ __forceinline__ u32 paint_one(const DecompressArgs &args, const Paint
     return pattern_of_float<DTYPE>(v);
 }
 
-// Four codes side by side as patterns, packed; index: of the first in the tensor. `none` has the top bit of bytes that
-// are not of this tile, whose codes are 0 (or they would borrow from their neighbours); not all are such.
+// Four codes side by side as patterns, packed. Bytes that are not of this tile are codes of 0, or they would borrow from
+// their neighbours.
 template <int DTYPE, int MODE>
-__device__ __forceinline__ void paint_quad(const DecompressArgs &args, const Painter<MODE> &painter, bool is_paired,
-                                           u32 word, u32 none, const IndexNumbers &numbers, u64 index,
+__device__ __forceinline__ void paint_quad(const Painter<MODE> &painter, bool is_paired, u32 word,
                                            u32 (&out)[PIECE_WORDS<DTYPE>]) {
     constexpr int FORM = MODE == MODE_KEEP ? FORM_MASK : FORM_PLAIN;
-    if constexpr (DTYPE != COMET_F32 && MODE != MODE_GRID)
+    if constexpr (DTYPE != COMET_F32)
         if (is_paired) {
             const PairNumbers<DTYPE, FORM> n(painter.step);
             out[0] = n.template pair<0>(word), out[1] = n.template pair<2>(word);
             return;
         }
-    const u64 valid = index + (__ffs((int)(none ^ SIGN_BITS)) >> 3) - 1; // the first of the tile's
-    const bool is_split = MODE == MODE_GRID && !numbers.maps.is_one && numbers.map.by_inner.divisor % 4 != 0;
-    float4 n = MODE == MODE_GRID ? numbers(valid) : make_float4(0.0f, 1.0f, 0.0f, 0.0f);
-    u32 p[8][PIECE_WORDS<DTYPE>];
     with_form<MODE>(painter.form, [&](auto form) {
         const u32 prepared = painter.prepare(word);
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const u64 at = MODE == MODE_GRID && (none >> 8 * e & 0x80) ? valid : index + e;
-            if (is_split)
-                n = numbers(at);
-            float v = painter.template value<decltype(form)::value>(prepared, e, n.x);
-            v = MODE == MODE_GRID ? Epilogue<DTYPE>{args}(v, n, at) : clamped<DTYPE>(v);
-            put_packed<REACH_FLAT, DTYPE>(p, 0, e, v);
-        }
+        for (int e = 0; e < 4; e++)
+            put_value<REACH_FLAT, DTYPE>(
+                out, e, clamped<DTYPE>(painter.template value<decltype(form)::value>(prepared, e, 0.0f)));
     });
-#pragma unroll
-    for (int i = 0; i < PIECE_WORDS<DTYPE>; i++)
-        out[i] = p[0][i];
 }
 
 // Codes of short rows as bytes in order of memory; 0, which no biased code is, where a byte belongs to another tile.
@@ -410,13 +397,16 @@ __device__ __forceinline__ bool has_zero_byte(u32 v) {
     return ((v - 0x01010101u) & ~v & SIGN_BITS) != 0;
 }
 
+// The top bits of bytes, side by side.
+__device__ __forceinline__ u32 top_bits(u32 v) {
+    return ((v & SIGN_BITS) >> 7) * 0x01020408u >> 24 & 15;
+}
+
 // Writes short rows in order of memory, so that stores fill whole sectors. False: a code that no encoder writes.
 template <int REACH, int DTYPE, int MODE>
-__device__ __forceinline__ bool store_sweep(const DecompressArgs &args, float step, u32 class_index,
-                                            const IndexNumbers &numbers, const TileStart &s, u32 lane, u32 (&u)[8],
-                                            u8 *bytes) {
+__device__ __forceinline__ bool store_sweep(const DecompressArgs &args, float step, u32 class_index, const TileStart &s,
+                                            u32 lane, u32 (&u)[8], u8 *bytes) {
     constexpr u32 UNITS = (1024 + 6 * SWEEP_ROW + 16) / 16;
-    typedef typename Pattern<DTYPE>::Word Word;
     const Geometry &g = args.geometry;
     const Painter<MODE> painter(step, class_index, u);
     const bool paired = DTYPE != COMET_F32 && is_paired<DTYPE>(step, class_index, painter.form);
@@ -440,16 +430,11 @@ __device__ __forceinline__ bool store_sweep(const DecompressArgs &args, float st
         if (v == 0)
             continue;
         const u32 none = ~(((v & MAGNITUDE_BITS) + MAGNITUDE_BITS) | v) & SIGN_BITS; // bytes of another tile
-        paint_quad<DTYPE, MODE>(args, painter, paired, v | none, none, numbers, index, p);
-        Word *to = (Word *)args.y + index;
+        paint_quad<DTYPE, MODE>(painter, paired, v | none, p);
         if (none == 0)
             store_piece<REACH_FLAT, DTYPE>(args.y, index, 0, p);
         else
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (v >> 8 * e & 0xff)
-                    to[e] = (Word)(DTYPE == COMET_F32 ? p[e % PIECE_WORDS<DTYPE>]
-                                                      : p[e / 2 % PIECE_WORDS<DTYPE>] >> 16 * (e % 2));
+            store_some<DTYPE>(args.y, index, p, top_bits(~none));
     }
     return true;
 }
@@ -478,20 +463,92 @@ __device__ __forceinline__ void store_columns(const DecompressArgs &args, float 
     }
 }
 
+// Values of a grid in the order of memory, through the epilogue: finish(value, numbers, index).
+template <int DTYPE, int FORM, bool CLAMPS, class Finish>
+__device__ __forceinline__ void paint_swept(const DecompressArgs &args, const Painter<MODE_GRID> &painter,
+                                            const SweptQuads &order, const float *table, u32 lane, const u32 *words,
+                                            Finish finish) {
+    const float floor = args.relu ? 0.0f : -INFINITY;
+#pragma unroll 3
+    for (u32 number = lane; number < order.quads; number += 32) {
+        const u64 index = order.first + 4 * number;
+        const u32 word = painter.prepare(words[SweptQuads::place(number)]);
+        const QuadMap at = quad_map(args.channel_map, order.skip + 4 * number);
+        float v[4];
+        u32 p[PIECE_WORDS<DTYPE>];
+        auto take = [&](u32 map, u32 from) {
+            const float4 n = ((const float4 *)table)[map];
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if ((u32)e >= from)
+                    v[e] = finish(painter.template value<FORM>(word, e, n.x), n, index + e);
+        };
+        take(at.map, 0);
+        if (at.room < 4)
+            take(at.map + 1, at.room);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (CLAMPS)
+                put_value_clamped<REACH_FLAT, DTYPE>(p, e, v[e], floor);
+            else
+                put_value<REACH_FLAT, DTYPE>(p, e, v[e]);
+        put_quad<DTYPE>(args.y, index, p, order.mine_of_any(args.geometry, number));
+    }
+}
+
+// Whether all codes are at least -64 and below 64, which FORM_GRID relies on: an encoder writes no others.
+__device__ __forceinline__ bool are_near(const u32 (&u)[8]) {
+    u32 all = SIGN_BITS;
+#pragma unroll
+    for (int m = 0; m < 8; m++)
+        all &= u[m] ^ u[m] << 1;
+    return __all_sync(ALL_LANES, all == SIGN_BITS);
+}
+
+// Codes of a grid in the order of memory as values. False: a code that no encoder writes.
+template <int DTYPE>
+__device__ __forceinline__ bool store_swept(const DecompressArgs &args, float step, u32 class_index,
+                                            const TileMaps &maps, const float *table, const TileStart &s, u32 lane,
+                                            u32 (&u)[8], u8 *stage) {
+    const EpilogueKind kind = epilogue_kind(args);
+    const Painter<MODE_GRID> painter(step, class_index, u);
+    if (painter.form == FORM_GRID && !are_near(u))
+        return false;
+    SweptQuads order(args.geometry, s);
+    order.take(maps);
+    put_columns(args.geometry, order, lane, u, stage + SweptQuads::CODES_AT);
+    with_form<MODE_GRID>(painter.form, [&](auto form) {
+        constexpr int FORM = decltype(form)::value;
+        const u32 *words = (const u32 *)stage;
+        if (kind == EPILOGUE_NONE)
+            paint_swept<DTYPE, FORM, false>(args, painter, order, table, lane, words,
+                                            [](float v, const float4 &, u64) { return v; });
+        else if (kind == EPILOGUE_NORM)
+            paint_swept<DTYPE, FORM, true>(args, painter, order, table, lane, words,
+                                           [](float v, const float4 &n, u64) { return __fmaf_rn(n.y, v, n.z); });
+        else
+            paint_swept<DTYPE, FORM, false>(
+                args, painter, order, table, lane, words,
+                [&](float v, const float4 &n, u64 index) { return Epilogue<DTYPE>{args}(v, n, index); });
+    });
+    return true;
+}
+
 // Biased codes, this lane's columns u, of a tile without padding as values to the tensor. False: they are not valid.
 template <int REACH, int DTYPE, int MODE, class Start>
 __device__ __forceinline__ bool store_codes(const DecompressArgs &args, float step, u32 class_index,
                                             const TileMaps &maps, const float *table, u32 tile, const Start &s,
                                             u32 lane, u32 (&u)[8], u8 *stage) {
     const Geometry &g = args.geometry;
-    const IndexNumbers numbers = {args.channel_map, maps, table};
-    if constexpr (reach_is_row(REACH)) {
+    if constexpr (REACH == REACH_SWEEP)
+        return store_swept<DTYPE>(args, step, class_index, maps, table, s, lane, u, stage);
+    if constexpr (reach_is_row(REACH) && MODE != MODE_GRID)
         if (g.row % 8 != 0 && g.row <= SWEEP_ROW)
-            return store_sweep<REACH, DTYPE, MODE>(args, step, class_index, numbers, s, lane, u, stage);
-        if constexpr (REACH != REACH_ROW4) {
-            store_columns<REACH, DTYPE, MODE>(args, step, class_index, numbers, s, lane, u, (u32 *)stage);
-            return true;
-        }
+            return store_sweep<REACH, DTYPE, MODE>(args, step, class_index, s, lane, u, stage);
+    if constexpr (REACH == REACH_ROW2 || REACH == REACH_ROW1) {
+        const IndexNumbers numbers = {args.channel_map, maps, table};
+        store_columns<REACH, DTYPE, MODE>(args, step, class_index, numbers, s, lane, u, (u32 *)stage);
+        return true;
     }
     store_pieces<REACH, DTYPE, MODE>(args, step, class_index, maps, table, tile, s, lane, u, (u32 *)stage);
     return true;
