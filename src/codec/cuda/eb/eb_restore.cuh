@@ -344,8 +344,8 @@ __device__ __forceinline__ u32 paint_one(const DecompressArgs &args, const Paint
     return pattern_of_float<DTYPE>(v);
 }
 
-// Four codes side by side as patterns, packed. Bytes that are not of this tile are codes of 0, or they would borrow from
-// their neighbours.
+// Four codes side by side as patterns, packed. Bytes that are not of this tile are codes of 0, or they would borrow
+// from their neighbours.
 template <int DTYPE, int MODE>
 __device__ __forceinline__ void paint_quad(const Painter<MODE> &painter, bool is_paired, u32 word,
                                            u32 (&out)[PIECE_WORDS<DTYPE>]) {
