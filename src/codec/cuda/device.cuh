@@ -46,6 +46,12 @@ __device__ __forceinline__ u32 thread_number() {
 #endif
 }
 
+// The number of a thread's warp in its block. Taken from a lane, so that the compiler knows that all lanes have the
+// same: it guards what lanes do together behind every branch that may split a warp.
+__device__ __forceinline__ u32 warp_number() {
+    return __reduce_max_sync(ALL_LANES, threadIdx.x >> 5);
+}
+
 // ---- memory ahead of time ----
 
 // Copies 8 or 16 bytes to shared memory without waiting for them; they are there for the same thread after
@@ -98,6 +104,14 @@ __device__ __forceinline__ void forget_uses(u32 &word) {
 #else
     asm volatile("" : "+r"(word));
 #endif
+}
+
+// Keeps a compiler from making addresses out of a pointer before this, on ways that do not come here.
+template <class T> __device__ __forceinline__ T *from_here_on(T *pointer) {
+#ifndef COMET_CUDA_EMULATION
+    asm volatile("" : "+l"(pointer));
+#endif
+    return pointer;
 }
 
 // ---- memory ----

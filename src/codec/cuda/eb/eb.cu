@@ -189,6 +189,10 @@ static void add_epilogue(DecompressArgs *a, const comet_cuda_epilogue *e) {
     a->shift = e->shift;
     a->add = e->add;
     a->relu = (u32)e->relu;
+    if (a->add || (a->relu && !a->scale && !a->shift))
+        a->epilogue = EPILOGUE_ANY;
+    else if (a->scale || a->shift)
+        a->epilogue = EPILOGUE_NORM;
 }
 
 static DecompressArgs decompress_args(const cuda_decompress_job *job) {
@@ -210,6 +214,13 @@ static DecompressArgs decompress_args(const cuda_decompress_job *job) {
     return a;
 }
 
+// Whether tiles with padding are stored by the common code.
+static bool stores_padding(Reach reach, Mode mode, EpilogueKind epilogue) {
+    if (mode == MODE_GRID)
+        return reach == REACH_LAST4 && epilogue != EPILOGUE_ANY;
+    return reach == REACH_LAST4 || reach == REACH_FLAT;
+}
+
 static cudaError_t decompress(const cuda_decompress_job *job) {
     DecompressArgs a = decompress_args(job);
     tile_geometry g = geometry_of(job->tensor);
@@ -222,6 +233,7 @@ static cudaError_t decompress(const cuda_decompress_job *job) {
                 : a.flags & STREAM_KEEP_MASK                     ? MODE_KEEP
                                                                  : MODE_NEAREST;
     reach = reach_for(job->tensor, mode);
+    a.quick = stores_padding(reach, mode, a.epilogue) ? a.geometry.tiles : a.geometry.inner;
     return dtype == COMET_F32   ? comet_eb_launch_decompress_f32(reach, mode, a, job->queue)
            : dtype == COMET_F16 ? comet_eb_launch_decompress_f16(reach, mode, a, job->queue)
                                 : comet_eb_launch_decompress_bf16(reach, mode, a, job->queue);

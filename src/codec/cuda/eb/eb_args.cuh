@@ -66,9 +66,13 @@ struct CompressArgs {
     cuda_header header;
 };
 
+// What an epilogue does: nothing; a scale and a shift, then perhaps a ReLU; anything.
+enum EpilogueKind { EPILOGUE_NONE, EPILOGUE_NORM, EPILOGUE_ANY };
+
 struct DecompressArgs {
     void *y;
     Geometry geometry;
+    u32 quick; // tiles before this one are stored by the common code: those without padding, or all
     u64 groups;
     const u8 *base;
     u64 capacity;
@@ -84,6 +88,7 @@ struct DecompressArgs {
     const float *scale, *shift;
     const void *add;
     u32 relu;
+    EpilogueKind epilogue;
     u32 flags, dtype;
     u32 any_dtype; // the stream's may be another than `dtype`, which is then the tensor's
     cuda_header header;

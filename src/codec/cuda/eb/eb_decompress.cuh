@@ -25,7 +25,6 @@ template <int REACH, int DTYPE, int MODE, class Start, class Step>
 __device__ __forceinline__ bool restore_common(const DecompressArgs &args, const quantiser_class &first,
                                                const TileSource &source, u32 tile, const Start &s, u32 lane,
                                                float *table, Step step) {
-    const u32 size = source.entry & ENTRY_SIZE_MASK;
     TileMaps maps;
     u32 u[8], class_index = 0;
     float its_step = first.step;
@@ -33,22 +32,13 @@ __device__ __forceinline__ bool restore_common(const DecompressArgs &args, const
         if (!make_table<REACH>(args.geometry, args.channel_map, s, lane, table, maps,
                                [&](u32 channel) { return restore_numbers(args, first, channel); }))
             return false;
-    if (size) {
-        u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
-        TileHead head =
-            tile_head(__reduce_max_sync(ALL_LANES, source.stage[at])); // so that branches on it are the warp's
-        class_index = head.class_index;
-        if (class_index)
-            its_step = step(class_index);
-        if (head.wide || its_step == 0.0f ||
-            !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
-            return false;
-        __syncwarp(); // the stage has been read
-    } else {          // zeros, whether the stream has a class 0 or not
-#pragma unroll
-        for (int m = 0; m < 8; m++)
-            u[m] = SIGN_BITS;
-    }
+    if (!narrow_codes<REACH>(source, lane, u, [&](const TileHead &head) {
+            class_index = head.class_index;
+            if (class_index)
+                its_step = step(class_index);
+            return its_step != 0.0f;
+        }))
+        return false;
     return store_codes<REACH, DTYPE, MODE>(args, its_step, class_index, maps, table, tile, s, lane, u, source.stage);
 }
 
@@ -85,10 +75,10 @@ __device__ __noinline__ void restore_rest(const DecompressArgs &args, Decompress
     const StreamView view = view_stream(args, stream_start(args), lane, bound, dtype);
     quantiser q;
     quantiser_of(bound, (comet_dtype)dtype, args.flags, &q);
-    for (u32 round = 0; left; round++, left >>= 1) {
+    for (u32 number = 0; left; number++, left >>= 1) {
         if (!(left & 1))
             continue;
-        const u32 tile = tiles.tile(round);
+        const u32 tile = tiles.tile(number);
         const TileSource source = find_again(view, shared, tile);
         const TileStart s = tile_start<REACH>(args.geometry, tile);
         const RareStore<REACH, DTYPE> store = {args, dtype,
@@ -130,18 +120,13 @@ __device__ __forceinline__ bool restore_one(const DecompressArgs &args, Decompre
                                             u32 tile, u32 lane, u32 warp) {
     const u64 start = stream_start(args);
     const u8 *stream = args.base + start, *payload = stream + args.table_end;
-    TileSource source = {NULL, 0, false, {}, shared.stage[warp], shared.columns[warp]};
+    TileSource source = {};
     u64 behind = 0;
-    const u32 tiles = stores_padding<REACH, MODE>(args) ? args.geometry.tiles : args.geometry.inner;
-    if (has_table(args, start) && tile < tiles) { // while the header is checked, what the slot's end allows
+    if (has_table(args, start) && tile < args.quick) { // while the header is checked, what the slot's end allows
         const u64 room = args.last_start - start;
         const TableRow row = read_row(stream + STREAM_HEADER_BYTES, tile, lane);
-        const TileBytes bytes = find_tile(payload, room, row, tile, lane);
-        source.from = bytes.from, source.entry = bytes.entry;
-        source.is_stageable = is_stageable(bytes, payload + room);
-        if (source.is_stageable)
-            source.unit = first_unit(bytes, lane);
-        behind = (u64)(bytes.from - payload) + (bytes.entry & ENTRY_SIZE_MASK);
+        source = code_source(shared, payload, whole_units(payload, room), row, warp, lane);
+        behind = (u64)(source.from - payload) + source.entry;
     }
     if (warp == 0)
         check_stream(args, shared, start, lane);
@@ -160,14 +145,14 @@ __device__ __forceinline__ bool restore_one(const DecompressArgs &args, Decompre
 template <int REACH, int DTYPE, int MODE>
 __device__ __forceinline__ void decompress_group(const DecompressArgs &args, DecompressShared &shared, float *table) {
     // the end of the tensor, which takes longer where it has padding, comes first
-    const u32 thread = thread_number(), lane = thread & 31, warp = thread >> 5;
+    const u32 lane = thread_number() & 31, warp = warp_number();
     const u32 tile = (gridDim.x - 1 - blockIdx.x) * GROUP_TILES + warp;
     if (restore_one<REACH, DTYPE, MODE>(args, shared, table, tile, lane, warp) || tile >= args.geometry.tiles ||
         shared.status != COMET_OK)
         return;
     __syncwarp(); // the stage has been read
     WalkTiles<true> alone(0);
-    alone.first = tile, alone.rounds = 1;
+    alone.first = tile;
     restore_rest<REACH == REACH_SWEEP ? REACH_ROW1 : REACH, DTYPE>(args, shared, alone, 1);
 }
 
@@ -178,20 +163,19 @@ __device__ __forceinline__ void decompress_walk(const DecompressArgs &args, Deco
     const u32 lane = threadIdx.x & 31;
     const Geometry &g = args.geometry;
     const WalkTiles<true> tiles(g.tiles); // the end first, as above
-    const u32 stored = stores_padding<REACH, MODE>(args) ? g.tiles : g.inner;
     const quantiser &q = shared.q;
     TileMaps none;
-    if (!open_stream(args, shared) || tiles.rounds == 0)
+    if (!open_stream(args, shared) || !tiles.has_any())
         return;
-    u64 left = ~(u64)0 >> (64 - tiles.rounds);
+    u64 left = ~(u64)0 >> (64 - tiles.count());
     if (MODE == MODE_GRID && reach_is_last(REACH)) // a warp finds the same channels in all of its tiles
         make_table<REACH>(g, args.channel_map, tile_start<REACH>(g, tiles.first), lane, table, none,
                           [&](u32 channel) { return restore_numbers(args, q.classes[0], channel); });
-    WalkPlace<REACH, DTYPE == COMET_F32, true> place(g, tiles.tile(0));
+    WalkPlace<REACH, DTYPE == COMET_F32, true> place(g, tiles.begin());
     if constexpr (MODE != MODE_ANY)
         left = for_tiles(shared, tiles, [&](u32 tile, const TileSource &source) {
             const auto s = place.go_to(g, tile);
-            return source.is_stageable && tile < stored &&
+            return tile < args.quick &&
                    restore_common<REACH, DTYPE, MODE>(args, q.classes[0], source, tile, s, lane, table,
                                                       [&](u32 index) { return q.classes[index].step; });
         });

@@ -106,22 +106,19 @@ template <int MODE, class Run> __device__ __forceinline__ void with_form(Form fo
 // ---- the epilogue ----
 
 // y = act(scale * x + shift + add); numbers of the channel: {base of the grid, scale, shift, 0}.
-enum EpilogueKind { EPILOGUE_NONE, EPILOGUE_NORM, EPILOGUE_ANY };
-
-__device__ __forceinline__ EpilogueKind epilogue_kind(const DecompressArgs &args) {
-    if (args.add)
-        return EPILOGUE_ANY;
-    return args.scale || args.shift ? EPILOGUE_NORM : args.relu ? EPILOGUE_ANY : EPILOGUE_NONE;
-}
-
 template <int DTYPE> struct Epilogue {
+    typedef typename Pattern<DTYPE>::Word Word;
     const DecompressArgs &args;
+    const Word *add;
+
+    __device__ __forceinline__ explicit Epilogue(const DecompressArgs &a)
+        : args(a), add(from_here_on((const Word *)a.add)) {}
 
     __device__ __forceinline__ float operator()(float x, const float4 &n, u64 index) const {
         if (args.scale || args.shift)
             x = __fmaf_rn(n.y, x, n.z);
-        if (args.add)
-            x = __fadd_rn(x, float_of_pattern<DTYPE>(((const typename Pattern<DTYPE>::Word *)args.add)[index]));
+        if (add)
+            x = __fadd_rn(x, float_of_pattern<DTYPE>(add[index]));
         if (args.relu)
             x = not_below(x, 0.0f);
         return x;
@@ -243,13 +240,6 @@ __device__ __forceinline__ void paint_pairs(float step, const u32 (&words)[8], u
 
 // ---- storing ----
 
-// Whether tiles with padding are stored here: the others are rare.
-template <int REACH, int MODE> __device__ __forceinline__ bool stores_padding(const DecompressArgs &args) {
-    if (MODE == MODE_GRID)
-        return REACH == REACH_LAST4 && epilogue_kind(args) != EPILOGUE_ANY;
-    return REACH == REACH_LAST4 || REACH == REACH_FLAT;
-}
-
 // A thread's values, packed, to where they lie; padding is left out.
 template <int REACH, int DTYPE, class Start>
 __device__ __forceinline__ void store_pieces_of(void *y, const Geometry &g, u32 tile, const Start &s, u32 lane,
@@ -265,7 +255,6 @@ template <int REACH, int DTYPE, class Start, class Value>
 __device__ __forceinline__ void store_grid(const DecompressArgs &args, const TileMaps &maps, const float *table,
                                            u32 tile, const Start &s, u32 lane, Value value) {
     const Geometry &g = args.geometry;
-    const EpilogueKind kind = epilogue_kind(args);
     const float floor = args.relu ? 0.0f : -INFINITY;
     u32 p[8][PIECE_WORDS<DTYPE>];
     auto paint = [&](auto put) {
@@ -274,16 +263,18 @@ __device__ __forceinline__ void store_grid(const DecompressArgs &args, const Til
             [&](int a, int e, const float4 &n, const float4 &, u64 index) { put(a, e, value(a, e, n.x), n, index); },
             [](int, int, u64) {});
     };
-    if (kind == EPILOGUE_NONE)
+    if (args.epilogue == EPILOGUE_NONE)
         paint([&](int a, int e, float v, const float4 &, u64) { put_packed<REACH, DTYPE>(p, a, e, v); });
-    else if (kind == EPILOGUE_NORM)
+    else if (args.epilogue == EPILOGUE_NORM)
         paint([&](int a, int e, float v, const float4 &n, u64) {
             put_clamped<REACH, DTYPE>(p, a, e, __fmaf_rn(n.y, v, n.z), floor);
         });
-    else
+    else {
+        const Epilogue<DTYPE> epilogue(args);
         paint([&](int a, int e, float v, const float4 &n, u64 index) {
-            put_packed<REACH, DTYPE>(p, a, e, Epilogue<DTYPE>{args}(v, n, index));
+            put_packed<REACH, DTYPE>(p, a, e, epilogue(v, n, index));
         });
+    }
     store_pieces_of<REACH, DTYPE>(args.y, g, tile, s, lane, p);
 }
 
@@ -339,7 +330,7 @@ __device__ __forceinline__ u32 paint_one(const DecompressArgs &args, const Paint
     with_form<MODE>(painter.form, [&](auto form) {
         const float4 n = MODE == MODE_GRID ? numbers(index) : make_float4(0.0f, 1.0f, 0.0f, 0.0f);
         v = painter.template value<decltype(form)::value>(painter.prepare(word), byte, n.x);
-        v = MODE == MODE_GRID ? Epilogue<DTYPE>{args}(v, n, index) : clamped<DTYPE>(v);
+        v = MODE == MODE_GRID ? Epilogue<DTYPE>(args)(v, n, index) : clamped<DTYPE>(v);
     });
     return pattern_of_float<DTYPE>(v);
 }
@@ -510,7 +501,6 @@ template <int DTYPE>
 __device__ __forceinline__ bool store_swept(const DecompressArgs &args, float step, u32 class_index,
                                             const TileMaps &maps, const float *table, const TileStart &s, u32 lane,
                                             u32 (&u)[8], u8 *stage) {
-    const EpilogueKind kind = epilogue_kind(args);
     const Painter<MODE_GRID> painter(step, class_index, u);
     if (painter.form == FORM_GRID && !are_near(u))
         return false;
@@ -520,16 +510,14 @@ __device__ __forceinline__ bool store_swept(const DecompressArgs &args, float st
     with_form<MODE_GRID>(painter.form, [&](auto form) {
         constexpr int FORM = decltype(form)::value;
         const u32 *words = (const u32 *)stage;
-        if (kind == EPILOGUE_NONE)
+        if (args.epilogue == EPILOGUE_NONE)
             paint_swept<DTYPE, FORM, false>(args, painter, order, table, lane, words,
                                             [](float v, const float4 &, u64) { return v; });
-        else if (kind == EPILOGUE_NORM)
+        else if (args.epilogue == EPILOGUE_NORM)
             paint_swept<DTYPE, FORM, true>(args, painter, order, table, lane, words,
                                            [](float v, const float4 &n, u64) { return __fmaf_rn(n.y, v, n.z); });
         else
-            paint_swept<DTYPE, FORM, false>(
-                args, painter, order, table, lane, words,
-                [&](float v, const float4 &n, u64 index) { return Epilogue<DTYPE>{args}(v, n, index); });
+            paint_swept<DTYPE, FORM, false>(args, painter, order, table, lane, words, Epilogue<DTYPE>(args));
     });
     return true;
 }

@@ -5,18 +5,8 @@
 #define COMET_CODEC_CUDA_EB_RESTORE_RARE_CUH
 
 #include "codec/cuda/eb/eb_restore.cuh"
-#include "codec/cuda/eb/eb_stream.cuh"
+#include "codec/cuda/eb/eb_source.cuh"
 #include "codec/cuda/tile/rare.cuh"
-
-// Where a tile was found, and where it is decoded.
-struct TileSource {
-    const u8 *from; // its bytes
-    u32 entry;
-    bool is_stageable;
-    uint4 unit;   // first_unit of one that is
-    u8 *stage;    // STAGE_BYTES of shared memory of the warp's own
-    u32 *columns; // 64 words of it
-};
 
 // Calls visit.pattern(place, pattern) for every value of a tile stored exactly, in the order of rare_index. False: it
 // is not valid.
@@ -126,7 +116,7 @@ template <int REACH, int DTYPE> struct RareStore {
     __device__ __forceinline__ void end() const {}
     __device__ __forceinline__ void put(const RarePlace &place, float x, const float4 &n) const {
         ((typename Pattern<DTYPE>::Word *)args.y)[place.index] =
-            (typename Pattern<DTYPE>::Word)pattern_of_float<DTYPE>(Epilogue<DTYPE>{args}(x, n, place.index));
+            (typename Pattern<DTYPE>::Word)pattern_of_float<DTYPE>(Epilogue<DTYPE>(args)(x, n, place.index));
     }
     __device__ __forceinline__ float4 numbers(const RarePlace &place, const quantiser_class &c) const {
         const bool by_channel = (args.flags & STREAM_GRID) || args.scale || args.shift;

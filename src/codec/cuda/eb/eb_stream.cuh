@@ -10,7 +10,8 @@
 struct StreamView {
     const u8 *table, *payload;
     u64 payload_bytes;
-    u32 status; // comet_status
+    int64_t whole_bytes; // of these, in whole units
+    u32 status;          // comet_status
 };
 
 // Which bits of a header's word must be as expected. With an epilogue the stream's dtype is its own affair; a checksum
@@ -59,6 +60,12 @@ __device__ __forceinline__ bool has_table(const DecompressArgs &args, u64 start)
     return start % 256 == 0 && start <= args.last_start && args.has_room;
 }
 
+// Bytes are staged in units of 16, starting with the unit they start in. How many of so many bytes lie before the end
+// of the last whole unit; less than 0 if none do.
+__device__ __forceinline__ int64_t whole_units(const u8 *payload, u64 bytes) {
+    return (int64_t)((((u64)payload + bytes) & ~15ull) - (u64)payload);
+}
+
 // Finds the stream and checks its header, of which each lane gets a word; bound and dtype are the stream's.
 __device__ __forceinline__ StreamView view_stream(const DecompressArgs &args, u64 start, u32 lane, float &bound,
                                                   u32 &dtype) {
@@ -79,6 +86,7 @@ __device__ __forceinline__ StreamView view_stream(const DecompressArgs &args, u6
     v.table = stream + STREAM_HEADER_BYTES;
     v.payload = stream + args.table_end;
     v.payload_bytes = bytes - args.table_end;
+    v.whole_bytes = whole_units(v.payload, v.payload_bytes);
     return v;
 }
 
@@ -96,50 +104,65 @@ __device__ __forceinline__ TableRow read_row(const u8 *table, u32 tile, u32 lane
     return r;
 }
 
-// Where a tile's bytes are; from is NULL if that is outside the stream.
+// What a lane's entry of a row counts for its warp's tile, number `which` of the eight: the sum over lanes is the bytes
+// before the tile, and above them, from bit 16 on, its entry.
+struct RowShare {
+    u32 bits, weight;
+
+    __device__ __forceinline__ RowShare(u32 which, u32 lane) {
+        bits = lane < which ? (u32)ENTRY_SIZE_MASK : 0xffffu;
+        weight = lane < which ? 1 : lane == which ? 1u << 16 : 0;
+    }
+};
+
+static_assert((GROUP_TILES - 1) * ENTRY_SIZE_MASK < 1 << 16, "what lies before a tile can be counted in 16 bits");
+
+// Where a tile's bytes are.
 struct TileBytes {
     const u8 *from;
     u32 entry;
+    bool is_inside; // all of them are
 };
 
-__device__ __forceinline__ TileBytes find_tile(const u8 *payload, u64 payload_bytes, const TableRow &row, u32 tile,
-                                               u32 lane) {
-    const u32 which = tile % GROUP_TILES;
-    u32 before = __reduce_add_sync(ALL_LANES, lane < which ? row.entries & ENTRY_SIZE_MASK : 0);
-    TileBytes t;
-    t.entry = __shfl_sync(ALL_LANES, row.entries, which);
-    u32 behind = before + (t.entry & ENTRY_SIZE_MASK);
-    bool inside = row.offset <= payload_bytes && behind <= payload_bytes - row.offset;
-    t.from = inside && t.entry >> ENTRY_KIND_SHIFT <= KIND_RAW ? payload + row.offset + before : NULL;
-    return t;
+// room: how many bytes there are behind `payload`. KINDS: the entry says a kind, too; else it is taken as a size alone,
+// and what has another kind is not inside. An offset may be anything.
+template <bool KINDS = true>
+__device__ __forceinline__ TileBytes find_tile(const u8 *payload, int64_t room, const TableRow &row,
+                                               const RowShare &share) {
+    const u32 both = __reduce_add_sync(ALL_LANES, (row.entries & share.bits) * share.weight);
+    const u32 before = both & 0xffff, entry = both >> 16;
+    const u32 size = KINDS ? entry & ENTRY_SIZE_MASK : entry;
+    const bool is_near = (int)(row.offset >> 32) >= 0 && (KINDS || size <= LARGEST_CODE_TILE);
+    return {payload + (row.offset + before), entry, is_near && room - (int64_t)row.offset >= (int64_t)(before + size)};
 }
 
-// Bytes are staged in units of 16, starting with the unit they start in. Whether all of a tile's units lie before the
-// limit:
+// Whether there may be a tile: `from` is where it is.
+__device__ __forceinline__ bool is_tile(const TileBytes &t) {
+    return t.is_inside && t.entry >> ENTRY_KIND_SHIFT <= KIND_RAW;
+}
+
+// Whether all of a tile's units lie before the limit:
 __device__ __forceinline__ bool has_whole_units(const u8 *from, u32 size, const u8 *limit) {
     return (const u8 *)((u64)(from + size + 15) & ~15ull) <= limit;
 }
 
-// Whether a tile is one of codes whose units are all whole.
-__device__ __forceinline__ bool is_stageable(const TileBytes &t, const u8 *limit) {
-    u32 size = t.entry & ENTRY_SIZE_MASK;
-    return t.from && t.entry >> ENTRY_KIND_SHIFT == KIND_CODES && size <= LARGEST_CODE_TILE &&
-           has_whole_units(t.from, size, limit);
-}
+static_assert(KIND_CODES == 0 && LARGEST_CODE_TILE <= ENTRY_SIZE_MASK, "the entry of codes is their size");
 
-// This lane's first unit of such a tile, asked for before it is needed.
+// This lane's first unit of a tile of codes, asked for before it is needed.
 __device__ __forceinline__ uint4 first_unit(const TileBytes &t, u32 lane) {
-    u32 skew = (u32)(u64)t.from & 15, size = t.entry & ENTRY_SIZE_MASK;
-    return 16 * lane < skew + size ? __ldg((const uint4 *)(t.from - skew) + lane) : make_uint4(0, 0, 0, 0);
+    const u32 end = t.is_inside ? ((u32)(u64)t.from & 15) + t.entry : 0;
+    const uint4 *unit = (const uint4 *)((u64)(t.from + 16 * lane) & ~15ull);
+    return 16 * lane < end ? __ldg(unit) : make_uint4(0, 0, 0, 0);
 }
 
 // Puts `size` bytes into the stage, of which `unit` has this lane's first; returns where they start there.
 __device__ __forceinline__ u32 stage_tile(const u8 *from, u32 size, uint4 unit, u32 lane, u8 *stage) {
-    u32 skew = (u32)(u64)from & 15;
+    const u32 skew = (u32)(u64)from & 15;
     ((uint4 *)stage)[lane] = unit;
+    if (15 + size > 32 * 16) // few do
 #pragma unroll 1
-    for (u32 i = lane + 32; 16 * i < skew + size; i += 32)
-        ((uint4 *)stage)[i] = __ldg((const uint4 *)(from - skew) + i);
+        for (u32 i = lane + 32; 16 * i < skew + size; i += 32)
+            ((uint4 *)stage)[i] = __ldg((const uint4 *)(from - skew) + i);
     __syncwarp();
     return skew;
 }

@@ -40,60 +40,84 @@ __device__ __forceinline__ bool open_stream(const DecompressArgs &args, Decompre
 
 // ---- the way over tiles ----
 
-// The tiles of a warp, from the first or from the last one on.
+// The tiles of a warp: first, first + stride and so on; FROM_LAST: from the last one on.
 template <bool FROM_LAST> struct WalkTiles {
-    u32 first, stride, rounds;
+    u32 warp, first, stride, end;
 
     __device__ __forceinline__ explicit WalkTiles(u32 tiles) {
-        first = blockIdx.x * GROUP_TILES + (threadIdx.x >> 5);
+        warp = warp_number();
+        first = blockIdx.x * GROUP_TILES + warp;
         stride = gridDim.x * GROUP_TILES;
-        rounds = first < tiles ? (tiles - first - 1) / stride + 1 : 0;
+        end = tiles;
     }
-    __device__ __forceinline__ u32 tile(u32 round) const {
-        return first + (FROM_LAST ? rounds - 1 - round : round) * stride;
+    __device__ __forceinline__ bool has_any() const {
+        return first < end;
+    }
+    __device__ __forceinline__ u32 count() const {
+        return has_any() ? (end - first - 1) / stride + 1 : 0;
+    }
+    __device__ __forceinline__ u32 tile(u32 number) const {
+        return first + number * stride;
+    }
+    __device__ __forceinline__ u32 begin() const { // if there are any
+        return FROM_LAST ? tile(count() - 1) : first;
+    }
+    // Whether there is one to come after a tile, which moves on to it.
+    __device__ __forceinline__ bool advance(u32 &tile) const {
+        const bool more = FROM_LAST ? tile != first : end - tile > stride;
+        tile = FROM_LAST ? tile - stride : tile + stride;
+        return more;
     }
 };
 
-__device__ __forceinline__ TileSource source_of(const StreamView &view, DecompressShared &shared,
-                                                const TileBytes &bytes) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    TileSource source = {bytes.from, bytes.entry, false, {}, shared.stage[warp], shared.columns[warp]};
-    source.is_stageable = is_stageable(bytes, view.payload + view.payload_bytes);
-    if (source.is_stageable)
-        source.unit = first_unit(bytes, lane);
-    return source;
+// A warp's tile of codes whose units are whole, with its first ones on their way; of any other it says that it is not
+// stageable.
+__device__ __forceinline__ TileSource code_source(DecompressShared &shared, const u8 *payload, int64_t whole_bytes,
+                                                  const TableRow &row, u32 warp, u32 lane) {
+    const TileBytes bytes = find_tile<false>(payload, whole_bytes, row, RowShare(warp, lane));
+    return {bytes.from,         bytes.entry,         bytes.is_inside, first_unit(bytes, lane),
+            shared.stage[warp], shared.columns[warp]};
 }
 
-// Calls decode(tile, source) for every tile of this warp; returns a bit for each of which that said false (MOST_ROUNDS
-// at most). The next tile's row of the table is asked for before a tile is decoded; asking for its bytes, too, gains
-// nothing.
+// Calls decode(tile, source) for every tile of this warp; returns a bit for each, by its number, of which that said
+// false (MOST_ROUNDS at most). The next tile's row of the table is asked for before a tile is decoded; asking for its
+// bytes, too, gains nothing.
 template <bool FROM_LAST, class Decode>
 __device__ __forceinline__ u64 for_tiles(DecompressShared &shared, const WalkTiles<FROM_LAST> &tiles, Decode decode) {
     const u32 lane = threadIdx.x & 31;
     const StreamView &view = shared.view;
-    u64 &left = shared.left[threadIdx.x >> 5];
-    if (tiles.rounds == 0)
+    u64 &left = shared.left[tiles.warp];
+    if (!tiles.has_any())
         return 0;
     if (lane == 0)
         left = 0;
-    TableRow row = read_row(view.table, tiles.tile(0), lane);
-    for (u32 round = 0; round < tiles.rounds; round++) {
-        const u32 tile = tiles.tile(round);
-        const TileSource source = source_of(view, shared, find_tile(view.payload, view.payload_bytes, row, tile, lane));
-        if (round + 1 < tiles.rounds)
-            row = read_row(view.table, tiles.tile(round + 1), lane);
-        if (!decode(tile, source) && lane == 0)
-            left |= (u64)1 << round;
+    u32 next = tiles.begin();
+    TableRow row = read_row(view.table, next, lane);
+    for (bool more = true; more;) {
+        const u32 tile = next;
+        const TileSource source = code_source(shared, view.payload, view.whole_bytes, row, tiles.warp, lane);
+        more = tiles.advance(next);
+        if (more)
+            row = read_row(view.table, next, lane);
+        if (!decode(tile, source)) {
+            if (lane == 0)
+                left |= (u64)1 << (tile - tiles.first) / tiles.stride;
+        }
         __syncwarp(); // the stage is used again
     }
     return left;
 }
 
-// A tile of a warp once more, which `left` of for_tiles has a bit for.
+// A tile of a warp once more, which `left` of for_tiles has a bit for; from is NULL if it is not valid.
 __device__ __forceinline__ TileSource find_again(const StreamView &view, DecompressShared &shared, u32 tile) {
-    const u32 lane = threadIdx.x & 31;
+    const u32 lane = threadIdx.x & 31, warp = tile % GROUP_TILES;
     const TableRow row = read_row(view.table, tile, lane);
-    return source_of(view, shared, find_tile(view.payload, view.payload_bytes, row, tile, lane));
+    TileSource source = code_source(shared, view.payload, view.whole_bytes, row, warp, lane);
+    if (!source.is_stageable) {
+        const TileBytes bytes = find_tile(view.payload, (int64_t)view.payload_bytes, row, RowShare(warp, lane));
+        source.from = is_tile(bytes) ? bytes.from : NULL;
+    }
+    return source;
 }
 
 #endif

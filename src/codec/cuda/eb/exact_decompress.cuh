@@ -38,7 +38,7 @@ template <int BYTES> struct ExactSource {
     // Asks for a tile of at most so many bytes of payload.
     __device__ __forceinline__ void ask(const TileBytes &bytes, const u8 *limit, u32 lane) {
         entry = bytes.entry;
-        from = size() <= LARGEST_EXACT_TILE<BYTES> ? bytes.from : NULL;
+        from = is_tile(bytes) && size() <= LARGEST_EXACT_TILE<BYTES> ? bytes.from : NULL;
         in_units = from && (u32)(u64)from % BYTES == 0 && has_whole_units(from, size(), limit);
         const u32 end = in_units ? skew() + size() : 0;
 #pragma unroll
@@ -133,13 +133,13 @@ __device__ __forceinline__ void decompress_exact(const DecompressArgs &args, Exa
     const u8 *stream = args.base + start, *payload = stream + args.table_end;
     ExactSource<BYTES> source;
     source.from = NULL;
-    const bool is_tile = tile < args.geometry.tiles;
+    const bool is_there = tile < args.geometry.tiles;
     u64 behind = 0;
     u32 at = 0;
-    if (has_table(args, start) && is_tile) { // while the header is checked, what the slot's end allows
+    if (has_table(args, start) && is_there) { // while the header is checked, what the slot's end allows
         const u64 room = args.last_start - start;
         const TileBytes bytes =
-            find_tile(payload, room, read_row(stream + STREAM_HEADER_BYTES, tile, lane), tile, lane);
+            find_tile(payload, (int64_t)room, read_row(stream + STREAM_HEADER_BYTES, tile, lane), RowShare(warp, lane));
         source.ask(bytes, payload + room, lane);
         behind = (u64)(bytes.from - payload) + (bytes.entry & ENTRY_SIZE_MASK);
     }
@@ -149,7 +149,7 @@ __device__ __forceinline__ void decompress_exact(const DecompressArgs &args, Exa
         at = source.stage(lane, shared.tile[warp]);
     __syncthreads();
     u32 status = shared.status;
-    if (status == COMET_OK && is_tile &&
+    if (status == COMET_OK && is_there &&
         !(behind <= shared.payload_bytes &&
           restore_exact<REACH, BYTES>(args, source, tile, lane, shared.tile[warp], at)))
         status = COMET_ERROR_CORRUPT;

@@ -234,10 +234,10 @@ __device__ __noinline__ float2 norm_rest(const NormArgs<PASS> &args, NormShared 
                                          u64 left) {
     const u32 lane = threadIdx.x & 31;
     float2 sum = make_float2(0.0f, 0.0f);
-    for (u32 round = 0; left; round++, left >>= 1) {
+    for (u32 number = 0; left; number++, left >>= 1) {
         if (!(left & 1))
             continue;
-        const u32 tile = tiles.tile(round);
+        const u32 tile = tiles.tile(number);
         TileSource source = {};
         u32 on = ~0u;
         bool good = true;
@@ -269,10 +269,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTY
             return;
     if (FROM == NORM_FROM_STREAM && !open_stream(args.codec, shared.codec))
         return;
-    if (reach_is_last(REACH) && tiles.rounds)
+    if (reach_is_last(REACH) && tiles.has_any())
         norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane,
                                             shared.tables[warp], none_yet);
-    NormWay<REACH, DTYPE, FROM, PASS> walk(args, shared, tiles.tile(0));
+    NormWay<REACH, DTYPE, FROM, PASS> walk(args, shared, tiles.begin());
     if constexpr (PASS == NORM_MASKED_SUMS)
         walk.mask.start(args, shared, tiles.first, lane);
     float2 rare = make_float2(0.0f, 0.0f);
@@ -282,8 +282,11 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTY
                          [&](u32 tile, const TileSource &source) { return walk.common(tile, source); });
     } else {
         const TileSource none = {};
-        for (u32 round = 0; round < tiles.rounds; round++) {
-            left |= walk.common(tiles.tile(round), none) ? 0 : (u64)1 << round;
+        u32 next = tiles.begin();
+        for (bool more = tiles.has_any(); more;) {
+            const u32 tile = next;
+            more = tiles.advance(next);
+            left |= walk.common(tile, none) ? 0 : (u64)1 << (tile - tiles.first) / tiles.stride;
             __syncwarp(); // the tables are used again
         }
     }

@@ -46,16 +46,11 @@ __device__ __forceinline__ u32 norm_not_zero(u32 word) {
 // Which of a lane's codes are not 0, where channels come last: bit m of byte k is of row k, column m. Without
 // prediction any plane's bit says so. False: the tile is of another form, or not valid.
 __device__ __forceinline__ bool norm_any_plane(const quantiser &q, const TileSource &source, u32 lane, u32 &any) {
-    const u32 size = source.entry & ENTRY_SIZE_MASK;
+    TileHead head;
     u32 w[8], first;
     any = 0;
-    if (!source.is_stageable || size == 0)
-        return source.is_stageable;
-    const u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
-    const TileHead head =
-        tile_head(__reduce_max_sync(ALL_LANES, source.stage[at])); // so that branches on it are the warp's
-    if (q.classes[head.class_index].step == 0.0f ||
-        !read_planes<REACH_LAST4>(source.stage, at, size, head, lane, source.columns, w, first))
+    if (!narrow_planes<REACH_LAST4>(source, lane, head, w, first,
+                                    [&](const TileHead &its) { return q.classes[its.class_index].step != 0.0f; }))
         return false;
     if (head.predicted) {
         codes_of_planes<REACH_LAST4>(w, head, first, lane);
@@ -89,10 +84,11 @@ template <int REACH, int DTYPE> struct NormMask {
         const u32 next = tile + gridDim.x * GROUP_TILES;
         if (args.y)
             return {};
-        const TileBytes bytes = find_tile(view.payload, view.payload_bytes, row, tile, lane);
+        const TileSource source =
+            code_source(shared.codec, view.payload, view.whole_bytes, row, tile % GROUP_TILES, lane);
         if (next < args.codec.geometry.tiles)
             row = read_row(view.table, next, lane);
-        return source_of(view, shared.codec, bytes);
+        return source;
     }
 
     // False: the tile is of another form, or not valid.
@@ -124,7 +120,7 @@ template <int REACH, int DTYPE> struct NormMask {
             return true;
         }
         if (!norm_words<REACH>(source, lane, words,
-                               [&](u32 class_index) { return q.classes[class_index].step != 0.0f; }))
+                               [&](const TileHead &head) { return q.classes[head.class_index].step != 0.0f; }))
             return false;
         __syncwarp(); // the stage is used again
 #pragma unroll

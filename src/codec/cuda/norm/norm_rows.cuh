@@ -46,8 +46,7 @@ template <int DTYPE, int FROM, int PASS> struct NormRows {
             if (!make_dz(order, y))
                 return false;
         if constexpr (FROM == NORM_FROM_STREAM)
-            if (!put_codes(order, from,
-                           [&](u32 class_index) { return norm_accepts(shared.codec.q, class_index, form); }))
+            if (!put_codes(order, from, [&](const TileHead &head) { return norm_accepts(shared.codec.q, head, form); }))
                 return false;
         const Sweep sweep = {args, stage(), table, order, lane, maps.count};
         typename Sweep::Quad quads[Sweep::ROUNDS];
@@ -66,7 +65,7 @@ template <int DTYPE, int FROM, int PASS> struct NormRows {
     template <class Accept>
     __device__ __forceinline__ bool put_codes(const SweptQuads &order, const TileSource &source, Accept accept) {
         u32 u[8];
-        if (!norm_columns<REACH_ROW1>(source, lane, u, accept))
+        if (!narrow_codes<REACH_ROW1>(source, lane, u, accept))
             return false;
         put_columns(args.codec.geometry, order, lane, u, stage() + SweptQuads::CODES_AT);
         return true;
@@ -77,8 +76,9 @@ template <int DTYPE, int FROM, int PASS> struct NormRows {
     // Reads y, or its codes, and makes dz of dy. False: the tile is of another form, or not valid.
     __device__ __forceinline__ bool make_dz(const SweptQuads &order, const TileSource &y) {
         enum { AT_ONCE = 3 }; // quads of a lane whose loads are on their way together
-        if (!args.y &&
-            !put_codes(order, y, [&](u32 class_index) { return shared.y_q.classes[class_index].step != 0.0f; }))
+        if (!args.y && !put_codes(order, y, [&](const TileHead &head) {
+                return shared.y_q.classes[head.class_index].step != 0.0f;
+            }))
             return false;
 #pragma unroll 1
         for (u32 number = lane; number - lane < order.quads; number += 32 * AT_ONCE) {

@@ -56,42 +56,20 @@ __device__ __forceinline__ bool norm_make_tables(const NormBackwardArgs &args, c
 
 // ---- values of a tile without padding ----
 
-// Narrow codes of a tile, biased, this lane's columns. accept(class) says whether the class is one to be decoded here.
-// False: the tile is of another form, or not valid.
-template <int REACH, class Accept>
-__device__ __forceinline__ bool norm_columns(const TileSource &source, u32 lane, u32 (&u)[8], Accept accept) {
-    const u32 size = source.entry & ENTRY_SIZE_MASK;
-    if (!source.is_stageable)
-        return false;
-    if (size) {
-        u32 at = stage_tile(source.from, size, source.unit, lane, source.stage);
-        TileHead head =
-            tile_head(__reduce_max_sync(ALL_LANES, source.stage[at])); // so that branches on it are the warp's
-        if (!accept(head.class_index) || !decode_narrow<REACH>(source.stage, at, size, head, lane, source.columns, u))
-            return false;
-        __syncwarp(); // the stage has been read
-    } else {
-#pragma unroll
-        for (int m = 0; m < 8; m++)
-            u[m] = SIGN_BITS;
-    }
-    return true;
-}
-
-// The same as words, one byte a value (word_of, byte_of).
+// Codes of a tile as words, one byte a value (word_of, byte_of). False: it is of another form, or not valid.
 template <int REACH, class Accept>
 __device__ __forceinline__ bool norm_words(const TileSource &source, u32 lane, u32 (&words)[8], Accept accept) {
     u32 u[8];
-    if (!norm_columns<REACH>(source, lane, u, accept))
+    if (!narrow_codes<REACH>(source, lane, u, accept))
         return false;
     exchange_back<REACH>(u, lane, (u32 *)source.stage, words);
     return true;
 }
 
-// Whether codes of a class of u can be decoded here, and how they become values.
-__device__ __forceinline__ bool norm_accepts(const quantiser &q, u32 class_index, Form &form) {
-    form = class_index ? FORM_FAR : FORM_GRID;
-    return class_index <= 1 && q.classes[0].step != 0.0f;
+// Whether codes of u can be decoded here, and how they become values.
+__device__ __forceinline__ bool norm_accepts(const quantiser &q, const TileHead &head, Form &form) {
+    form = head.class_index ? FORM_FAR : FORM_GRID;
+    return head.class_index <= 1 && q.classes[0].step != 0.0f;
 }
 
 // Those of u.
@@ -99,7 +77,7 @@ template <int REACH>
 __device__ __forceinline__ bool norm_decode(const quantiser &q, const TileSource &source, u32 lane, u32 (&words)[8],
                                             Form &form) {
     form = FORM_GRID;
-    return norm_words<REACH>(source, lane, words, [&](u32 class_index) { return norm_accepts(q, class_index, form); });
+    return norm_words<REACH>(source, lane, words, [&](const TileHead &head) { return norm_accepts(q, head, form); });
 }
 
 // m of a thread's values: from words of codes, or from those of x.

@@ -19,7 +19,8 @@ __device__ __forceinline__ u32 stage_word(const u8 *stage, u32 at) {
 // What a tile's first bytes say.
 struct TileHead {
     u32 n, sign, count; // magnitude planes, sign plane, both
-    bool predicted, wide;
+    u32 predicted;      // not 0: it is
+    bool wide;
     u32 class_index;
 };
 
@@ -34,20 +35,22 @@ __device__ __forceinline__ TileHead tile_head(u32 byte) {
 
 // ---- firsts ----
 
-// This lane's first code of tiles with C > 1; moves `next` behind them. False if they are not valid.
-__device__ __forceinline__ bool read_firsts(const u8 *stage, u32 &next, u32 most, u32 sign_bit, u32 lane, u32 &first) {
-    u32 firsts = stage[next], n = firsts & 15, sign = firsts >> 4, count = n + sign;
-    if (sign > 1 || n > most)
+// This lane's first code of tiles with C > 1, which has up to MOST bits and a sign; moves `next` behind them. False if
+// they are not valid. A lane reads its bit of every plane there may be, which costs less than asking which there are.
+template <int MOST> __device__ __forceinline__ bool read_firsts(const u8 *stage, u32 &next, u32 lane, u32 &first) {
+    const u32 firsts = stage[next], n = firsts & 15, sign = firsts >> 4;
+    if (sign > 1 || n > MOST)
         return false;
-    u32 plane = lane < count ? stage_word(stage, next + 1 + 4 * lane) : 0;
-    first = 0;
-#pragma unroll 1
-    for (u32 b = 0; b < n; b++)
-        first |= (__shfl_sync(ALL_LANES, plane, b) >> lane & 1) << b;
-    u32 signs = __shfl_sync(ALL_LANES, plane, n);
-    if (sign && (signs >> lane & 1))
-        first ^= 2 * sign_bit - 1; // unfold
-    next += 1 + 4 * count;
+    const u8 *mine = stage + next + 1 + (lane >> 3);
+    u32 bits = 0;
+#pragma unroll
+    for (int b = 0; b < MOST; b++) // they come in at the top
+        bits = __funnelshift_r(bits, (u32)mine[4 * b] >> (lane & 7), 1);
+    const u32 negative = (u32)mine[4 * n] >> (lane & 7) & sign;
+    first = bits >> (32 - MOST) & ((1u << n) - 1);
+    if (negative)
+        first ^= (2u << MOST) - 1; // unfold
+    next += 1 + 4 * (n + sign);
     return true;
 }
 
@@ -114,20 +117,19 @@ template <int REACH> __device__ __forceinline__ void unpredict(u32 (&w)[8], u32 
     }
 }
 
-// The planes of the tile of `size` bytes at stage[at ..], a word of each for this lane: bit m of byte k is of row k,
-// column m. The last one is that of signs. False: the tile is not valid.
+// Where the columns of the tile of `size` bytes at stage[at ..] lie, for read_planes; `first` becomes this lane's first
+// code. False: the tile is not valid.
 template <int REACH>
-__device__ __forceinline__ bool read_planes(u8 *stage, u32 at, u32 size, const TileHead &h, u32 lane, u32 *columns,
-                                            u32 (&w)[8], u32 &first) {
+__device__ __forceinline__ bool find_columns(u8 *stage, u32 at, u32 size, const TileHead &h, u32 lane, u32 *columns,
+                                             u32 &first) {
     u32 next = at + 1 + h.count, ballot, bytes;
-    first = 0;
     if (h.wide || size < 1 + h.count)
         return false;
     u32 flag = column_flag(stage, at + 1, lane, h.count);
     if (h.predicted) {
         if (!reach_is_last(REACH))
             first = stage[next++];
-        else if (!read_firsts(stage, next, 7, 0x80, lane, first))
+        else if (!read_firsts<7>(stage, next, lane, first))
             return false;
     }
     column_ballot(stage, flag, lane, next, ballot, bytes);
@@ -138,6 +140,12 @@ __device__ __forceinline__ bool read_planes(u8 *stage, u32 at, u32 size, const T
     open_single(stage, flag, data, ballot);
     ((uint2 *)columns)[lane] = make_uint2(ballot, data - 1);
     __syncwarp();
+    return true;
+}
+
+// A word of each plane for this lane: bit m of byte k is of row k, column m. The last one is that of signs.
+__device__ __forceinline__ void read_planes(const u8 *stage, const TileHead &h, u32 lane, const u32 *columns,
+                                            u32 (&w)[8]) {
     const u32 up = 31 - lane;
 #pragma unroll
     for (u32 b = 0; b < 8; b++) {
@@ -145,7 +153,6 @@ __device__ __forceinline__ bool read_planes(u8 *stage, u32 at, u32 size, const T
         if (b < 7 ? b < h.n : h.sign)
             w[b] = read_plane(stage, (const uint4 *)columns, b < 7 ? b : h.n, up);
     }
-    return true;
 }
 
 // Planes to biased codes, this lane's eight columns.
@@ -165,9 +172,10 @@ __device__ __forceinline__ void codes_of_planes(u32 (&w)[8], const TileHead &h, 
 template <int REACH>
 __device__ __forceinline__ bool decode_narrow(u8 *stage, u32 at, u32 size, const TileHead &h, u32 lane, u32 *columns,
                                               u32 (&w)[8]) {
-    u32 first;
-    if (!read_planes<REACH>(stage, at, size, h, lane, columns, w, first))
+    u32 first = 0;
+    if (!find_columns<REACH>(stage, at, size, h, lane, columns, first))
         return false;
+    read_planes(stage, h, lane, columns, w);
     codes_of_planes<REACH>(w, h, first, lane);
     return true;
 }
@@ -187,7 +195,7 @@ __device__ __forceinline__ bool decode_wide(u8 *stage, u32 at, u32 size, const T
         if (!reach_is_last(REACH)) {
             first = stage[next] | stage[next + 1] << 8;
             next += 2;
-        } else if (!read_firsts(stage, next, 15, 0x8000, lane, first)) {
+        } else if (!read_firsts<15>(stage, next, lane, first)) {
             return false;
         }
     }

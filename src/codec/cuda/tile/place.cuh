@@ -214,7 +214,8 @@ template <int REACH, bool IS_F32, bool FROM_LAST> struct WalkPlace {
     __device__ __forceinline__ Start go_to(const Geometry &g, u32 tile) {
         if constexpr (STEPS) {
             step<FROM_LAST>(g);
-            return {{index, index + 4 * g.channels + g.by_row(column + 4) * g.walk.carry}};
+            const bool ends = column + 4 >= g.row; // rows have 8 columns or more
+            return {{index, index + 4 * g.channels + (ends ? g.walk.carry : 0)}};
         } else {
             return tile_start<REACH>(g, tile);
         }
