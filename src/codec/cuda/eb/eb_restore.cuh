@@ -11,28 +11,33 @@ enum { SWEEP_ROW = 64 }; // rows up to this long are written in order of memory:
 
 // ---- codes to numbers ----
 
-// 2^15 + 128 + code of byte K, built in the bits of a float.
-template <int K> __device__ __forceinline__ float coarse_float(u32 word) {
-    return __uint_as_float(permute<0x7504 | K << 4>(word, 0x47000000u));
+// Byte `byte` of a word in the bits of a float, whose upper bits are given; SHIFT: where the byte is to be, 8 or 16.
+template <int SHIFT> __device__ __forceinline__ float float_around(u32 word, int byte, u32 upper) {
+    constexpr u32 OTHERS = SHIFT == 8 ? 0x7504 : 0x7044, STEP = 1u << SHIFT / 2;
+    const u32 bits = byte == 0   ? permute<OTHERS>(word, upper)
+                     : byte == 1 ? permute<OTHERS + STEP>(word, upper)
+                     : byte == 2 ? permute<OTHERS + 2 * STEP>(word, upper)
+                                 : permute<OTHERS + 3 * STEP>(word, upper);
+    return __uint_as_float(bits);
 }
 
-// 128 + byte K, if that is at most 128: a float's upper bits.
-template <int K> __device__ __forceinline__ float fine_float(u32 word) {
-    return __uint_as_float(permute<0x7044 | K << 8>(word, 0x43000000u));
-}
+// Upper bits that the compiler does not know: the instruction above has room for one constant, which shall be the byte
+// that is picked, one of four.
+static __constant__ u32 COARSE_BITS = 0x47000000u, FINE_BITS = 0x43000000u;
 
+// 2^15 + 128 + code, of a biased one.
 __device__ __forceinline__ float coarse_float(u32 word, int byte) {
-    return byte == 0   ? coarse_float<0>(word)
-           : byte == 1 ? coarse_float<1>(word)
-           : byte == 2 ? coarse_float<2>(word)
-                       : coarse_float<3>(word);
+    return float_around<8>(word, byte, COARSE_BITS);
 }
 
+// 128 + a byte that is below 128.
 __device__ __forceinline__ float fine_float(u32 word, int byte) {
-    return byte == 0   ? fine_float<0>(word)
-           : byte == 1 ? fine_float<1>(word)
-           : byte == 2 ? fine_float<2>(word)
-                       : fine_float<3>(word);
+    return float_around<16>(word, byte, FINE_BITS);
+}
+
+// Code + 192, of a biased one, where codes are seldom: it costs others no register.
+__device__ __forceinline__ float far_float(u32 word, int byte) {
+    return __fadd_rn(float_around<8>(word, byte, 0x47000000u), QUANTISER_GRID_BIAS - 32896.0f);
 }
 
 // fp16 is clamped to its largest number, between the exact value and the code's: see docs/format.md.
@@ -83,7 +88,7 @@ template <int MODE> struct Painter {
         if (FORM == FORM_GRID)
             return __fmaf_rn(fine_float(word, byte), step, base);
         if (FORM == FORM_FAR)
-            return __fmaf_rn(__fadd_rn(coarse_float(word, byte), QUANTISER_GRID_BIAS - 32896.0f), step, base);
+            return __fmaf_rn(far_float(word, byte), step, base);
         if (FORM == FORM_MASK)
             return fmaxf(__fmaf_rn(fine_float(word, byte), step, zero), 0.0f);
         float v = __fmaf_rn(coarse_float(word, byte), step, zero);

@@ -91,8 +91,7 @@ template <int REACH, int DTYPE, int FROM> struct NormSource {
         } else {
             const u32 word = words[word_of<REACH>(a, e)];
             const int byte = byte_of<REACH>(a, e);
-            return FORM == FORM_GRID ? fine_float(word - 0x40404040u, byte)
-                                     : __fadd_rn(coarse_float(word, byte), QUANTISER_GRID_BIAS - 32896.0f);
+            return FORM == FORM_GRID ? fine_float(word - 0x40404040u, byte) : far_float(word, byte);
         }
     }
 };
