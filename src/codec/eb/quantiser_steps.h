@@ -153,11 +153,16 @@ QUANTISER_INLINE float quantiser_number_after(float v) {
     return comet_float_of(bits >> 31 ? bits - 1u : bits + 1u);
 }
 
+/* Whether there is a threshold, and one that a code can come near. */
+QUANTISER_INLINE int quantiser_is_near(const quantiser_class *c, float threshold) {
+    return fabsf(threshold) < (c->wide ? 8192.0f : 128.0f) * c->step;
+}
+
 QUANTISER_INLINE grid_channel quantiser_grid(const quantiser_class *c, float threshold, float slope) {
     const float magic = 0x1.8p23f;
     grid_channel g = {0.0f, 0.0f, 0};
     g.base = -(QUANTISER_GRID_BIAS - 0.5f) * c->step;
-    if (!(fabsf(threshold) < (c->wide ? 8192.0f : 128.0f) * c->step)) /* none, or none that a code can come near */
+    if (!quantiser_is_near(c, threshold))
         return g;
     g.edge = slope < 0.0f ? threshold : quantiser_number_after(threshold);
     g.code = (int32_t)(fmaf(g.edge, c->inverse, magic) - magic);

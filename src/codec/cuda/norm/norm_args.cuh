@@ -14,6 +14,11 @@ constexpr __host__ __device__ bool norm_asks_ahead(int reach, int dtype, int fro
     return reach == REACH_LAST4 && dtype != COMET_F32 && from == NORM_FROM_STREAM;
 }
 
+// Whether codes say which values are on, four at once, before dy is unpacked: NormSide.
+constexpr __host__ __device__ bool norm_reads_sides(int reach, int dtype, int from, int pass) {
+    return norm_asks_ahead(reach, dtype, from) && pass != NORM_MASKED_SUMS;
+}
+
 // Blocks on a multiprocessor.
 constexpr int norm_backward_blocks(int reach, int dtype, int from, int pass) {
     if (norm_asks_ahead(reach, dtype, from) && pass == NORM_SUMS)

@@ -13,7 +13,8 @@ template <int PASS> using NormTiles = WalkTiles<PASS == NORM_DX>;
 
 // A warp on its way over tiles.
 template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
-    static constexpr bool AHEAD = norm_asks_ahead(REACH, DTYPE, FROM);
+    static constexpr bool AHEAD = norm_asks_ahead(REACH, DTYPE, FROM),
+                          SIDES = norm_reads_sides(REACH, DTYPE, FROM, PASS);
     typedef NormBackwardShared<REACH, AHEAD> Shared;
     typedef WalkPlace<REACH, DTYPE == COMET_F32, PASS == NORM_DX> Place;
     typedef typename Place::Start Start;
@@ -85,6 +86,8 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
     __device__ __forceinline__ void pass(u32 tile, const Start &s, const TileMaps &maps,
                                          const NormSource<REACH, DTYPE, FROM> &source,
                                          u32 (&dy)[8][PIECE_WORDS<DTYPE>]) {
+        if constexpr (SIDES && FORM == FORM_GRID)
+            keep_sides(source.words, dy);
         if constexpr (REACH == REACH_FLAT)
             sweep<FORM>(tile, maps, source, dy);
         else if constexpr (PASS == NORM_DX)
@@ -95,13 +98,31 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
             add_maps<FORM>(tile, s, maps, source, dy);
     }
 
+    // dy of what is off becomes 0.
+    __device__ __forceinline__ void keep_sides(const u32 (&words)[8], u32 (&dy)[8][PIECE_WORDS<DTYPE>]) const {
+        u32 on[8];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float4 n[2], others[2];
+            read_table(table, lane, h, n);
+            read_table(table + table_words(REACH), lane, h, others);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int e = 2 * h + i % 2, word = e + 4 * (i / 2);
+                on[word] = norm_near(words[word]) * __float_as_uint(others[i % 2].w) + __float_as_uint(n[i % 2].w);
+            }
+        }
+        norm_keep_pairs<REACH>(on, dy);
+    }
+
     // w and dz of a value.
     template <int FORM>
     __device__ __forceinline__ float2 value(const NormSource<REACH, DTYPE, FROM> &source,
                                             const u32 (&dy)[8][PIECE_WORDS<DTYPE>], int a, int e,
                                             const float4 &n) const {
+        constexpr bool IS_KEPT = PASS == NORM_MASKED_SUMS || (SIDES && FORM == FORM_GRID); // dy is dz by now
         const float w = __fmaf_rn(source.template at<FORM>(a, e), n.x, n.y);
-        return make_float2(w, PASS != NORM_MASKED_SUMS && w <= n.z ? 0.0f : packed_value<DTYPE>(dy, a, e));
+        return make_float2(w, !IS_KEPT && w <= n.z ? 0.0f : packed_value<DTYPE>(dy, a, e));
     }
 
     template <int FORM>
@@ -148,8 +169,15 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
         for_numbers<REACH, 2, 4>(
             args.codec.geometry, args.codec.channel_map, maps, table, tile, s, lane,
             [&](int a, int e, const float4 &n, const float4 &k, u64) { // k: of dz, of w, constant
-                const float2 v = value<FORM>(source, dy, a, e, n);
-                put_packed<REACH, DTYPE>(p, a, e, __fmaf_rn(k.x, v.y, __fmaf_rn(k.y, v.x, k.z)));
+                if constexpr (SIDES && FORM == FORM_GRID) {            // what is the same for a channel is made once
+                    const float of_code = __fmul_rn(k.y, n.x), rest = __fmaf_rn(k.y, n.y, k.z);
+                    const float dz = packed_value<DTYPE>(dy, a, e);
+                    put_packed<REACH, DTYPE>(
+                        p, a, e, __fmaf_rn(k.x, dz, __fmaf_rn(source.template at<FORM>(a, e), of_code, rest)));
+                } else {
+                    const float2 v = value<FORM>(source, dy, a, e, n);
+                    put_packed<REACH, DTYPE>(p, a, e, __fmaf_rn(k.x, v.y, __fmaf_rn(k.y, v.x, k.z)));
+                }
             },
             [&](int a, int e, u64 index) { store_piece<REACH, DTYPE>(args.dx, index, e, p[a]); });
     }
@@ -270,8 +298,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTY
     if (FROM == NORM_FROM_STREAM && !open_stream(args.codec, shared.codec))
         return;
     if (reach_is_last(REACH) && tiles.has_any())
-        norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane,
-                                            shared.tables[warp], none_yet);
+        norm_make_tables<REACH, FROM, PASS, norm_reads_sides(REACH, DTYPE, FROM, PASS)>(
+            args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane, shared.tables[warp], none_yet);
     NormWay<REACH, DTYPE, FROM, PASS> walk(args, shared, tiles.begin());
     if constexpr (PASS == NORM_MASKED_SUMS)
         walk.mask.start(args, shared, tiles.first, lane);

@@ -24,17 +24,6 @@ __device__ __forceinline__ bool norm_open_mask(const NormMaskedArgs &args, NormS
     return good;
 }
 
-// Bytes of {b, a} or their signs, as permute() takes them; for a choice that is known when loops are unrolled.
-__device__ __forceinline__ u32 norm_permute(u32 a, u32 b, u32 select) {
-#ifdef COMET_CUDA_EMULATION
-    return emulation_permute(a, b, select);
-#else
-    u32 r;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
-    return r;
-#endif
-}
-
 // The top bits of bytes: which of four biased codes are not 0.
 __device__ __forceinline__ u32 norm_not_zero(u32 word) {
     const u32 code = word ^ SIGN_BITS;
@@ -158,17 +147,14 @@ template <int REACH, int DTYPE> struct NormMask {
 
     // Values that are off become 0.
     __device__ __forceinline__ void apply(u32 (&w)[8][PIECE_WORDS<DTYPE>]) const {
+        if constexpr (IN_ONE) {
 #pragma unroll
-        for (int i = 0; i < 32; i += IN_ONE ? 1 : 2) {
-            const int a = i / 4, e = i % 4;
-            if constexpr (IN_ONE) {
-                const int up = 24 - 8 * byte_of<REACH>(a, e) + word_of<REACH>(a, e);
+            for (int i = 0; i < 32; i++) {
+                const int a = i / 4, e = i % 4, up = 24 - 8 * byte_of<REACH>(a, e) + word_of<REACH>(a, e);
                 w[a][e] &= (u32)((int)(on[0] << up) >> 31);
-            } else {
-                const u32 low = 8 | byte_of<REACH>(a, e), high = 8 | (4 + byte_of<REACH>(a, e + 1));
-                w[a][e / 2] &=
-                    norm_permute(on[word_of<REACH>(a, e)], on[word_of<REACH>(a, e + 1)], 0x11 * low + 0x1100 * high);
             }
+        } else {
+            norm_keep_pairs<REACH>(on, w);
         }
     }
 };

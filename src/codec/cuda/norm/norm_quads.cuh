@@ -26,7 +26,7 @@ template <int DTYPE, int FROM> struct NormQuad {
         if constexpr (FROM == NORM_FROM_X)
             return piece_value<DTYPE>(m, e);
         else
-            return FORM == FORM_GRID ? fine_float(m[0] - 0x40404040u, e) : far_float(m[0], e);
+            return FORM == FORM_GRID ? fine_float(norm_near(m[0]), e) : far_float(m[0], e);
     }
 
     // w and dz of a value, if it is `mine`, else zeros; n: numbers of its channel.

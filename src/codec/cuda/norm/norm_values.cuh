@@ -40,18 +40,49 @@ __device__ __forceinline__ float4 norm_numbers(const NormBackwardArgs &args, con
     return make_float4(__fmul_rn(sign, scale), __fmul_rn(sign, shift), __fmul_rn(sign, threshold), sign);
 }
 
-// Puts what a pass needs of a tile's channels into its warp's tables. False: there are too many maps.
-template <int REACH, int FROM, int PASS>
+// How codes of up to +-64 say whether their channel is on, four of them at once: the top bits of the bytes of
+// (code + 64) * factor + summand. No byte of that carries into the next. In tables the summand stands in place of the
+// sign, the factor behind the coefficients.
+struct NormSide {
+    u32 factor, summand;
+};
+
+__device__ __forceinline__ NormSide norm_side(const quantiser_class &c, float threshold, float gamma) {
+    const bool is_down = gamma < 0.0f; // on below the threshold
+    const int code = quantiser_grid(&c, threshold, gamma).code;
+    int above = threshold > 0.0f || (is_down && threshold != threshold) ? 128 : 0; // codes + 64 from here on
+    if (quantiser_is_near(&c, threshold))
+        above = min(max(code + 64, 0), 128);
+    return {is_down ? ~0u : 1u, 0x01010101u * (u32)(is_down ? 127 + above : 128 - above)};
+}
+
+// Puts what a pass needs of a tile's channels into its warp's tables; SIDES: how codes say what is on, too. False: there
+// are too many maps.
+template <int REACH, int FROM, int PASS, bool SIDES = false>
 __device__ __forceinline__ bool norm_make_tables(const NormBackwardArgs &args, const quantiser_class &c,
                                                  const TileStart &s, u32 lane, float *table, TileMaps &maps) {
     const Geometry &g = args.codec.geometry;
     const ChannelMap &map = args.codec.channel_map;
-    bool good = make_table<REACH>(g, map, s, lane, table, maps,
-                                  [&](u32 channel) { return norm_numbers<FROM>(args, c, channel); });
-    if (PASS == NORM_DX && good)
-        fill_table<REACH>(g, map, s, lane, table + table_words(REACH), maps,
-                          [&](u32 channel) { return __ldg(args.sums.coefficients + channel); });
-    return good;
+    auto side = [&](u32 channel) {
+        return norm_side(c, __ldg(args.tables.threshold + channel), __ldg(args.tables.gamma + channel));
+    };
+    if (!make_table<REACH>(g, map, s, lane, table, maps, [&](u32 channel) {
+            float4 n = norm_numbers<FROM>(args, c, channel);
+            if (SIDES)
+                n.w = __uint_as_float(side(channel).summand);
+            return n;
+        }))
+        return false;
+    if (PASS == NORM_DX || SIDES)
+        fill_table<REACH>(g, map, s, lane, table + table_words(REACH), maps, [&](u32 channel) {
+            float4 k = {};
+            if (PASS == NORM_DX)
+                k = __ldg(args.sums.coefficients + channel);
+            if (SIDES)
+                k.w = __uint_as_float(side(channel).factor);
+            return k;
+        });
+    return true;
 }
 
 // ---- values of a tile without padding ----
@@ -80,6 +111,11 @@ __device__ __forceinline__ bool norm_decode(const quantiser &q, const TileSource
     return norm_words<REACH>(source, lane, words, [&](const TileHead &head) { return norm_accepts(q, head, form); });
 }
 
+// Four biased codes of up to +-64 as codes + 64.
+__device__ __forceinline__ u32 norm_near(u32 word) {
+    return word - 0x40404040u;
+}
+
 // m of a thread's values: from words of codes, or from those of x.
 template <int REACH, int DTYPE, int FROM> struct NormSource {
     u32 words[FROM == NORM_FROM_STREAM ? 8 : 1];
@@ -91,10 +127,33 @@ template <int REACH, int DTYPE, int FROM> struct NormSource {
         } else {
             const u32 word = words[word_of<REACH>(a, e)];
             const int byte = byte_of<REACH>(a, e);
-            return FORM == FORM_GRID ? fine_float(word - 0x40404040u, byte) : far_float(word, byte);
+            return FORM == FORM_GRID ? fine_float(norm_near(word), byte) : far_float(word, byte);
         }
     }
 };
+
+// ---- masks of 16-bit values ----
+
+// Bytes of {b, a} or their signs, as permute() takes them; for a choice that is known when loops are unrolled.
+__device__ __forceinline__ u32 norm_permute(u32 a, u32 b, u32 select) {
+#ifdef COMET_CUDA_EMULATION
+    return emulation_permute(a, b, select);
+#else
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
+    return r;
+#endif
+}
+
+// Values that are off become 0. on: the top bits of bytes, by word_of and byte_of.
+template <int REACH> __device__ __forceinline__ void norm_keep_pairs(const u32 (&on)[8], u32 (&w)[8][2]) {
+#pragma unroll
+    for (int i = 0; i < 32; i += 2) {
+        const int a = i / 4, e = i % 4;
+        const u32 low = 8 | byte_of<REACH>(a, e), high = 8 | (4 + byte_of<REACH>(a, e + 1));
+        w[a][e / 2] &= norm_permute(on[word_of<REACH>(a, e)], on[word_of<REACH>(a, e + 1)], 0x11 * low + 0x1100 * high);
+    }
+}
 
 // ---- any tile, value by value ----
 
