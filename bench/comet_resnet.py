@@ -2,7 +2,7 @@
 """A ResNet of torchvision whose activations Comet keeps, for bench/gpu_step.py.
 
     session = Session(library, device, bound=0.3, limit_bytes=16 << 30)
-    fuse(model, session)
+    attach(model, session)
     with session.hooks():
         loss = cross_entropy(model(images), labels)
     loss.backward()
@@ -19,6 +19,7 @@ For a network of this form alone: gradients are written over those that come in,
 a graph can be gone through once.
 """
 import ctypes
+import functools
 import math
 from ctypes import byref, pointer
 
@@ -213,7 +214,7 @@ def unpack(kept):
 class NormLayer:
     """A batch norm, with what follows it: a ReLU, a tensor that is added before, or nothing."""
 
-    def __init__(self, session, module, relu, adds=False):
+    def __init__(self, session, module, relu, adds):
         channels = module.num_features
         self.session, self.gamma, self.beta, self.adds = session, module.weight, module.bias, adds
         self.tables = torch.empty(4, channels, device=session.device)
@@ -320,13 +321,13 @@ class CompressOutput:
         output.comet_saved = Saved(stream, self.source.params)
 
 
-def fuse_block(block, session):
+def fuse_block(block, make_norm):
     """BasicBlock and Bottleneck. The shortcut goes first: backwards it is last then, right behind conv1, with which it
     shares its input."""
     names = ["1", "2", "3"] if hasattr(block, "conv3") else ["1", "2"]
     convolutions = [getattr(block, "conv" + name) for name in names]
-    norms = [NormLayer(session, getattr(block, "bn" + name), relu=True, adds=name == names[-1]) for name in names]
-    shortcut = block.downsample and NormLayer(session, block.downsample[1], relu=False)
+    norms = [make_norm(getattr(block, "bn" + name), relu=True, adds=name == names[-1]) for name in names]
+    shortcut = block.downsample and make_norm(block.downsample[1], relu=False, adds=False)
 
     def forward(x):
         z = shortcut(block.downsample[0](x)) if shortcut else x
@@ -335,14 +336,23 @@ def fuse_block(block, session):
         return norms[-1](convolutions[-1](x), z)
 
     block.forward = forward
+    return norms + ([shortcut] if shortcut else [])
 
 
-def fuse(model, session):
-    """Makes a ResNet of torchvision, on its device and in channels-last order, use the session. The parameters must
-    stay where they are."""
-    model.bn1.forward = NormLayer(session, model.bn1, relu=True)
+def fuse(model, make_norm):
+    """Lets a ResNet of torchvision call make_norm(batch norm, relu, adds) in place of a batch norm, with x or with x
+    and z, and neither add nor apply a ReLU itself. Returns what make_norm made."""
+    model.bn1.forward = make_norm(model.bn1, relu=True, adds=False)
     model.relu = torch.nn.Identity()
-    model.maxpool.register_forward_hook(CompressOutput(session))
+    norms = [model.bn1.forward]
     for stage in (model.layer1, model.layer2, model.layer3, model.layer4):
         for block in stage:
-            fuse_block(block, session)
+            norms += fuse_block(block, make_norm)
+    return norms
+
+
+def attach(model, session, layer=NormLayer):
+    """Makes a ResNet of torchvision, on its device and in channels-last order, use the session. The parameters must
+    stay where they are. Returns the layers."""
+    model.maxpool.register_forward_hook(CompressOutput(session))
+    return fuse(model, functools.partial(layer, session))
