@@ -18,6 +18,7 @@ mean square in the last step that gathered statistics, in the first step absolut
 For a network of this form alone: gradients are written over those that come in, which have no other reader here, and
 a graph can be gone through once.
 """
+import contextlib
 import ctypes
 import functools
 import math
@@ -27,6 +28,7 @@ import torch
 from comet_ctypes import (BF16, DEVICE_CUDA, F16, F32, MAX_DIMS, NHWC, STATS_EXACT, STATS_NONE, ArenaOptions,
                           ArenaStats, CodecExec, CodecGrid, CodecParams, CometError, CudaEpilogue, CudaNorm,
                           CudaNormBatch, CudaNormResidual, CudaNormResidualBack, CudaResult, CudaSlot, Device, Tensor)
+from torch.nn.functional import cross_entropy
 
 DTYPES = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
 MOST_STREAMS = 1024  # of a step
@@ -356,3 +358,16 @@ def attach(model, session, layer=NormLayer):
     stay where they are. Returns the layers."""
     model.maxpool.register_forward_hook(CompressOutput(session))
     return fuse(model, functools.partial(layer, session))
+
+
+def set_precision(name):
+    """'fp32', 'tf32' or 'bf16', which is autocast."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name != "fp32"
+
+
+def forward_and_backward(model, images, labels, precision, session=None, hooks=None):
+    hooks = hooks or (session.hooks() if session else contextlib.nullcontext())
+    with hooks, torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+    return loss

@@ -3,8 +3,10 @@
 """What a training step of torchvision's ResNet takes on a GPU, in plain PyTorch and with Comet's kernels in it: time by
 kind of kernel, wall time, memory.
 
-  bench/gpu_step.py --library build/release/src/libcomet.so                 the measurement, a table
-  bench/gpu_step.py --library build/release/src/libcomet.so --check         whether gradients are right
+  bench/gpu_step.py --library build/release/lib/libcomet.so                 the measurement, a table
+  bench/gpu_step.py --library build/release/lib/libcomet.so --check         whether gradients are right
+
+The library is that of a build with -DBUILD_SHARED_LIBS=ON and CUDA. PyTorch and torchvision are needed.
 
 The measurement trains on random images (channels-last, SGD with momentum, fused) in TF32 and in bf16 autocast, as
 PyTorch does it ('eager') and with activations kept as streams of libcomet ('comet': batch norm, ReLU, addition and
@@ -13,7 +15,8 @@ compression in one kernel, convolutions rebuild their inputs; bench/comet_resnet
   wall ms           of a step, the median, the device awaited at its end
   host ms           until the host had issued the step
   GPU busy ms       the sum of all kernels' times in the profiler, and below it the kinds
-  torch MiB         the most that PyTorch had allocated in a step, less what it has between steps
+  torch MiB         the most that PyTorch had allocated in a step, less what it has between steps (weights, gradients,
+                    momentum, images)
   arenas MiB        what the two arenas had mapped for streams; they keep it between steps
   workspace MiB     of libcomet; it is there between steps, too
   peak MiB          the sum of the three
@@ -23,13 +26,11 @@ compression in one kernel, convolutions rebuild their inputs; bench/comet_resnet
 
 Random images are noise, which compresses worse than photographs do.
 
-The check runs small networks with both kinds of block three times forwards and backwards, in fp32 without TF32 and in
-bf16: at a tiny bound the loss, every gradient and every running statistic must be PyTorch's, else the exit code is 1.
-At --bound the error of the gradients is printed. `--device cpu` does that with a libcomet whose kernels are emulated.
+The check (bench/gpu_step_check.py) compares gradients and running statistics of small networks with PyTorch's, at a
+tiny bound; the exit code is 1 where they differ. `--device cpu` does that with a libcomet whose kernels are emulated
+(tests/emulation).
 """
 import argparse
-import contextlib
-import copy
 import gc
 import json
 import re
@@ -40,11 +41,12 @@ import time
 import torch
 import torchvision
 from comet_ctypes import CometError, Library
-from comet_resnet import NormLayer, Session, attach, fuse
-from torch.nn.functional import cross_entropy
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+from comet_resnet import Session, attach, forward_and_backward, set_precision
+from gpu_step_check import check
+from torch.autograd import DeviceType
 
 MIB = 1 << 20
+MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 
 # The first that matches. Comet's kernels have whole names, parts of which others have as well.
 KINDS = [
@@ -54,10 +56,12 @@ KINDS = [
     ("comet decompress", r"\b(eb|exact)_decompress_kernel\b"),
     ("comet compress", r"\b(eb_compress|eb_survey|exact_compress)_kernel\b"),
     ("torch batch norm", r"batch_?norm|\bbn_"),
-    ("convolution, matmul", r"conv|gemm|gemv|sm80_|sm90_|sm100_|cutlass|xmma|wgrad|dgrad|nchwToNhwc|nhwcToNchw|cudnn"),
+    ("convolution, matmul", r"conv|gemm|gemv|sm80_|sm90_|sm100_|cutlass|xmma|nvjet|wgrad|dgrad|nchwToNhwc|nhwcToNchw"
+                            r"|cudnn"),
     ("elementwise", r"elementwise"),
 ]
 OTHER = "other"
+PARTS_OF_PEAK = ("torch MiB", "arenas MiB", "workspace MiB")
 
 
 def say(text):
@@ -65,18 +69,6 @@ def say(text):
 
 
 # ---- a step ----
-
-
-def set_precision(name):
-    """'fp32', 'tf32' or 'bf16', which is autocast."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name != "fp32"
-
-
-def forward_and_backward(model, images, labels, precision, hooks):
-    with hooks, torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        loss = cross_entropy(model(images), labels)
-    loss.backward()
-    return loss
 
 
 class SavedBytes:
@@ -117,10 +109,8 @@ class Training:
             attach(self.model, self.session)
 
     def step(self, hooks=None):
-        if hooks is None:
-            hooks = self.session.hooks() if self.session else contextlib.nullcontext()
         self.optimiser.zero_grad(set_to_none=True)
-        forward_and_backward(self.model, self.images, self.labels, self.precision, hooks)
+        forward_and_backward(self.model, self.images, self.labels, self.precision, self.session, hooks)
         self.optimiser.step()
 
     def finish(self):
@@ -169,17 +159,16 @@ def time_steps(training, steps):
     return {"wall ms": statistics.median(wall), "host ms": statistics.median(host)}
 
 
-def with_peak(training, measure, *arguments):
-    """What `measure` answers and the memory of the steps that it does."""
+def time_and_memory(training, steps):
     session = training.session
     torch.cuda.reset_peak_memory_stats()
     between = torch.cuda.memory_allocated()
-    found = measure(training, *arguments)
+    found = time_steps(training, steps)
     found["torch MiB"] = (torch.cuda.max_memory_allocated() - between) / MIB
     if session:  # mapped memory only grows between two trims
         found["arenas MiB"] = (session.arena_total("mapped_bytes") + session.arena_total("overhead_bytes")) / MIB
         found["workspace MiB"] = session.workspace.numel() / MIB
-    found["peak MiB"] = sum(found.get(part, 0) for part in ("torch MiB", "arenas MiB", "workspace MiB"))
+    found["peak MiB"] = sum(found.get(part, 0) for part in PARTS_OF_PEAK)
     return found
 
 
@@ -193,10 +182,12 @@ def profile_steps(training, steps):
             training.step()
             torch.cuda.synchronize()
     training.finish()
-    kernels = {event.key: event.self_device_time_total / 1e3 / steps for event in profile.key_averages()}
-    kinds = dict.fromkeys([kind for kind, _ in KINDS] + [OTHER], 0.0)
-    for kernel, ms in kernels.items():
-        kinds[kind_of(kernel)] += ms
+    kernels, kinds = {}, dict.fromkeys([kind for kind, _ in KINDS] + [OTHER], 0.0)
+    for event in profile.key_averages():
+        if event.device_type == DeviceType.CUDA and not event.is_user_annotation:
+            ms = event.self_device_time_total / 1e3 / steps
+            kernels[event.key] = kernels.get(event.key, 0.0) + ms
+            kinds[kind_of(event.key)] += ms
     longest = sorted(kernels.items(), key=lambda item: -item[1])[:40]
     return {"GPU busy ms": sum(kinds.values()), "kinds": kinds, "kernels": dict(longest)}
 
@@ -221,7 +212,7 @@ def measure(options, precision, library):
     training = Training(options, precision, library)
     found = {"precision": precision, "variant": variant, **warm_up(training, options.warm_up)}
     say(f"{precision} {variant}: time")
-    found.update(with_peak(training, time_steps, options.steps))
+    found.update(time_and_memory(training, options.steps))
     say(f"{precision} {variant}: profile")
     found.update(profile_steps(training, options.profile))
     found.update(count_streams(training))
@@ -251,137 +242,11 @@ def print_table(rows):
         add(name, 1, [row[name] for row in rows])
     for kind in rows[0]["kinds"]:
         add(kind, 2, [row["kinds"][kind] for row in rows], "  ")
-    for name in ("peak MiB", "torch MiB", "arenas MiB", "workspace MiB", "first step MiB", "stored MiB", "raw MiB"):
-        add(name, 0, [row.get(name) for row in rows], "  " if name.split()[0] in ("torch", "arenas", "workspace") else "")
+    for name in ("peak MiB", *PARTS_OF_PEAK, "first step MiB", "stored MiB", "raw MiB"):
+        add(name, 0, [row.get(name) for row in rows], "  " if name in PARTS_OF_PEAK else "")
     width = max(len(name) for name, _ in lines)
     for name, cells in lines:
         print(name.ljust(width) + "".join(cell.rjust(13) for cell in cells))
-
-
-# ---- checking ----
-
-PASSES = 3  # the first gathers with a bound that is a guess, the second with the true one, the third relies on both
-
-
-def small_network(block, device):
-    """With scales of both signs, so that masks lie on either side of their threshold."""
-    torch.manual_seed(1)
-    model = ResNet(block, [2, 1, 1, 1], num_classes=10)
-    for name, parameter in model.named_parameters():
-        if "bn" in name or "downsample.1" in name:
-            torch.nn.init.normal_(parameter, 0.1, 0.7)
-    return model.to(device, memory_format=torch.channels_last).train()
-
-
-def run_passes(model, images, labels, precision, session=None):
-    """Loss, gradients and running statistics, by name."""
-    for number in range(PASSES):
-        model.zero_grad(set_to_none=True)
-        if session:
-            session.gathering = number < PASSES - 1
-        hooks = session.hooks() if session else contextlib.nullcontext()
-        loss = forward_and_backward(model, images, labels, precision, hooks)
-        if session:
-            session.check()
-    found = {"loss": loss.detach()}
-    found.update((name, parameter.grad) for name, parameter in model.named_parameters())
-    found.update((name, buffer.double()) for name, buffer in model.named_buffers())
-    return found
-
-
-class RecordingNorm(NormLayer):
-    def __call__(self, x, z=None):
-        y = super().__call__(x, z)
-        self.output = y.detach()
-        return y
-
-
-class ReplayedNorm:
-    """PyTorch's batch norm, with what follows it, computed in fp32 and rounded once, as Comet's is. Gradients are its
-    own; the output is one that was recorded."""
-
-    def __init__(self, module, relu, adds):
-        self.module, self.relu = module, relu
-
-    def __call__(self, x, z=None):
-        y = torch.nn.BatchNorm2d.forward(self.module, x.float())
-        y = y if z is None else y + z
-        y = (y.relu() if self.relu else y).to(x.dtype)
-        self.output = y.detach()
-        return self.recorded + (y - self.output)
-
-
-def run_with_comet(options, library, model, images, labels, precision, bound):
-    session = Session(library, images.device, bound, options.check_arena_mib * MIB)
-    layers = attach(model, session, RecordingNorm)
-    found = run_passes(model, images, labels, precision, session)
-    found.update((f"output {number}", layer.output) for number, layer in enumerate(layers))
-    if images.device.type == "cuda":
-        torch.cuda.synchronize()
-    say(f"  bound {bound:g}: {session.raw_bytes()} bytes stored in {session.stored_bytes()}")
-    session.free()
-    return found
-
-
-def run_replayed(model, images, labels, precision, recorded):
-    """In bf16 two runs of PyTorch's own that round differently have gradients that differ by tenths: a mask flips here
-    and there. So outputs are taken from the run that is checked, and compared with what they should be."""
-    layers = fuse(model, ReplayedNorm)
-    for number, layer in enumerate(layers):
-        layer.recorded = recorded[f"output {number}"]
-    found = run_passes(model, images, labels, precision)
-    found.update((f"output {number}", layer.output) for number, layer in enumerate(layers))
-    return found
-
-
-def relative_error(found, expected):
-    return ((found.double() - expected.double()).norm() / expected.double().norm().clamp_min(1e-30)).item()
-
-
-def whole_error(found, expected, model):
-    """Of all gradients as one vector."""
-    names = [name for name, _ in model.named_parameters()]
-    return relative_error(*(torch.cat([values[name].flatten() for name in names]) for values in (found, expected)))
-
-
-# Relative, of each value's L2 norm. A factor of two anywhere is off by tenths. What is left in fp32 is the bound and
-# rounding, 1e-5 or less; in bf16 what rounding gradients leaves, some 1e-2.
-TOLERANCES = {"fp32": 2e-3, "bf16": 1e-1}
-
-
-def check_precision(options, library, model, images, labels, precision):
-    """Whether all is right, and a line that says so."""
-    found, lossy = (run_with_comet(options, library, copy.deepcopy(model), images, labels, precision, bound)
-                    for bound in (options.tiny_bound, options.bound))
-    expected = (run_passes(copy.deepcopy(model), images, labels, precision) if precision == "fp32" else
-                run_replayed(copy.deepcopy(model), images, labels, precision, found))
-    errors = {name: relative_error(found[name], expected[name]) for name in expected}
-    worst = max(errors, key=errors.get)
-    right = errors[worst] <= TOLERANCES[precision]
-    text = (f"{'ok' if right else 'WRONG'}: of {len(errors)} values the worst, {worst}, is off by {errors[worst]:.2g} "
-            f"({TOLERANCES[precision]:g} is allowed), all gradients are by {whole_error(found, expected, model):.2g}; "
-            f"at bound {options.bound:g} by {whole_error(lossy, expected, model):.2g}")
-    return right, text
-
-
-def check_network(options, library, block, device):
-    """True if all is right."""
-    model = small_network(block, device)
-    images = torch.randn(options.check_batch, 3, options.check_image, options.check_image, device=device)
-    images = images.contiguous(memory_format=torch.channels_last)
-    labels = torch.arange(options.check_batch, device=device) % 10
-    all_right = True
-    for precision in ("fp32", "bf16"):
-        right, text = check_precision(options, library, model, images, labels, precision)
-        print(f"{block.__name__} {precision}: {text}", flush=True)
-        all_right &= right
-    return all_right
-
-
-def check(options, library):
-    set_precision("fp32")
-    device = torch.device(options.device, 0) if options.device == "cuda" else torch.device("cpu")
-    return all([check_network(options, library, block, device) for block in (Bottleneck, BasicBlock)])
 
 
 # ---- command line ----
@@ -399,10 +264,11 @@ def words(allowed):
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--library", required=True, metavar="PATH", help="libcomet.so")
+    add("--library", required=True, metavar="PATH", help="libcomet.so, built with CUDA")
     add("--check", action="store_true", help="check gradients; nothing is measured")
     add("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: for --check with an emulated library")
-    add("--model", default="resnet50", help="a ResNet of torchvision (default %(default)s)")
+    add("--model", choices=MODELS, default="resnet50", metavar="NAME",
+        help=f"of torchvision: {', '.join(MODELS)} (default %(default)s)")
     add("--batch", type=int, default=128, help="images of a step (default %(default)s)")
     add("--image", type=int, default=224, help="height and width (default %(default)s)")
     add("--bound", type=float, default=0.3, help="error bound, in units of the root mean square (default %(default)s)")
@@ -411,12 +277,8 @@ def parse(arguments):
     add("--warm-up", type=int, default=4, metavar="STEPS", help="at least 3 (default %(default)s)")
     add("--steps", type=int, default=8, help="that are timed (default %(default)s)")
     add("--profile", type=int, default=3, metavar="STEPS", help="in the profiler (default %(default)s)")
-    add("--arena-gib", type=int, default=16, metavar="GIB", help="limit of each of the two arenas (default %(default)s)")
+    add("--arena-gib", type=int, default=16, metavar="GIB", help="limit of each of two arenas (default %(default)s)")
     add("--json", metavar="FILE", help="write everything, with the longest kernels, to a file")
-    add("--check-batch", type=int, default=4, help="images of the check (default %(default)s)")
-    add("--check-image", type=int, default=64, help="height and width in the check (default %(default)s)")
-    add("--check-arena-mib", type=int, default=64, help="limit of each arena in the check (default %(default)s)")
-    add("--tiny-bound", type=float, default=1e-5, help="bound of the check (default %(default)s)")
     options = parser.parse_args(arguments)
     if options.device == "cpu" and not options.check:
         parser.error("--device cpu is for --check alone: an emulated kernel's time says nothing")
@@ -432,7 +294,7 @@ def main():
     if options.device == "cuda" and not torch.cuda.is_available():
         raise CometError("PyTorch finds no GPU")
     if options.check:
-        return 0 if check(options, library) else 1
+        return 0 if check(library, options.device, options.bound) else 1
     rows = measure_all(options, library)
     print(f"{options.model}, batch {options.batch}, {options.image} px, bound {options.bound:g}, "
           f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}\n")
