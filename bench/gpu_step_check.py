@@ -10,7 +10,7 @@ On a CPU, with kernels that are emulated there, it takes two minutes:
     cmake --preset release -DCMAKE_POSITION_INDEPENDENT_CODE=ON
     cmake --build --preset release --target comet_emulated
     g++ -shared -o libcomet_emulated.so -Wl,--whole-archive build/release/tests/libcomet_emulated.a \
-        -Wl,--no-whole-archive
+        -Wl,--no-whole-archive -lz
     bench/gpu_step.py --check --device cpu --library ./libcomet_emulated.so
 """
 import copy
