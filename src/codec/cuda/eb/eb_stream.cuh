@@ -115,7 +115,8 @@ struct RowShare {
     }
 };
 
-static_assert((GROUP_TILES - 1) * ENTRY_SIZE_MASK < 1 << 16, "what lies before a tile can be counted in 16 bits");
+static_assert(((int)GROUP_TILES - 1) * (int)ENTRY_SIZE_MASK < 1 << 16,
+              "what lies before a tile can be counted in 16 bits");
 
 // Where a tile's bytes are.
 struct TileBytes {
@@ -146,7 +147,7 @@ __device__ __forceinline__ bool has_whole_units(const u8 *from, u32 size, const 
     return (const u8 *)((u64)(from + size + 15) & ~15ull) <= limit;
 }
 
-static_assert(KIND_CODES == 0 && LARGEST_CODE_TILE <= ENTRY_SIZE_MASK, "the entry of codes is their size");
+static_assert(KIND_CODES == 0 && (int)LARGEST_CODE_TILE <= (int)ENTRY_SIZE_MASK, "the entry of codes is their size");
 
 // This lane's first unit of a tile of codes, asked for before it is needed.
 __device__ __forceinline__ uint4 first_unit(const TileBytes &t, u32 lane) {

@@ -56,8 +56,8 @@ __device__ __forceinline__ NormSide norm_side(const quantiser_class &c, float th
     return {is_down ? ~0u : 1u, 0x01010101u * (u32)(is_down ? 127 + above : 128 - above)};
 }
 
-// Puts what a pass needs of a tile's channels into its warp's tables; SIDES: how codes say what is on, too. False: there
-// are too many maps.
+// Puts what a pass needs of a tile's channels into its warp's tables; SIDES: how codes say what is on, as well. False:
+// there are too many maps.
 template <int REACH, int FROM, int PASS, bool SIDES = false>
 __device__ __forceinline__ bool norm_make_tables(const NormBackwardArgs &args, const quantiser_class &c,
                                                  const TileStart &s, u32 lane, float *table, TileMaps &maps) {
