@@ -67,8 +67,8 @@ __device__ __forceinline__ bool restore_codes(const DecompressArgs &args, const 
 
 // The tiles that restore_common left. A function of its own, so that it costs the others no registers.
 template <int REACH, int DTYPE>
-__device__ __noinline__ void restore_rest(const DecompressArgs &args, DecompressShared &shared,
-                                          const WalkTiles<true> &tiles, u64 left) {
+__device__ __noinline__ void restore_rest(const DecompressArgs &args, DecompressShared &shared, WalkTiles<true> tiles,
+                                          u64 left) {
     const u32 lane = threadIdx.x & 31;
     float bound;
     u32 dtype;

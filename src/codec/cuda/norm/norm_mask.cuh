@@ -10,15 +10,18 @@ __device__ __forceinline__ bool norm_is_on(float y) {
     return !(y <= 0.0f);
 }
 
-// Finds out of the stream of y, if there is one, what every warp needs. False: nothing can be decoded, and the status
-// word says why. By the whole block.
+// Finds out of the stream of y what every warp needs; without one, that no tile will be found. False: nothing can be
+// decoded, and the status word says why. By the whole block.
 __device__ __forceinline__ bool norm_open_mask(const NormMaskedArgs &args, NormShared &shared) {
-    if (args.y)
-        return true;
-    const bool good = open_stream(args.y_codec, shared.codec);
+    const bool good = args.y || open_stream(args.y_codec, shared.codec);
     if (threadIdx.x == 0) {
-        shared.y_q = shared.codec.q;
-        shared.y_view = shared.codec.view;
+        if (args.y) {
+            shared.y_view = StreamView{};
+            shared.y_view.whole_bytes = -1;
+        } else {
+            shared.y_q = shared.codec.q;
+            shared.y_view = shared.codec.view;
+        }
     }
     __syncthreads(); // the stream of u is opened next
     return good;
@@ -56,7 +59,7 @@ __device__ __forceinline__ bool norm_any_plane(const quantiser &q, const TileSou
 
 // Of a warp on its way over tiles.
 template <int REACH, int DTYPE> struct NormMask {
-    TableRow row; // of the next tile of the stream, asked for before it is needed
+    TableRow row = {}; // of the next tile of the stream, asked for before it is needed
     // Which values are on, by word_of and byte_of: the top bit of a byte. In fp32 all in one word, the bits of the
     // m-th m places further down: registers are few.
     static constexpr bool IN_ONE = DTYPE == COMET_F32;
@@ -67,15 +70,14 @@ template <int REACH, int DTYPE> struct NormMask {
             row = read_row(shared.y_view.table, tile, lane);
     }
 
-    // Where a tile of the stream is. To be called for every tile.
+    // Where a tile of the stream is. To be called for every tile. It looks for one where there is no stream, too: the
+    // compiler knows what all lanes have in common then.
     __device__ __forceinline__ TileSource find(const NormMaskedArgs &args, NormShared &shared, u32 tile, u32 lane) {
         const StreamView &view = shared.y_view;
         const u32 next = tile + gridDim.x * GROUP_TILES;
-        if (args.y)
-            return {};
         const TileSource source =
             code_source(shared.codec, view.payload, view.whole_bytes, row, tile % GROUP_TILES, lane);
-        if (next < args.codec.geometry.tiles)
+        if (!args.y && next < args.codec.geometry.tiles)
             row = read_row(view.table, next, lane);
         return source;
     }
