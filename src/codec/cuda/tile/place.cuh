@@ -46,7 +46,7 @@ struct Geometry {
     u32 is_small; // columns and lanes can be counted in 31 bits
     u32 channels, row;
     u64 stride; // values from one row to the next: row * channels
-    Divide by_channels, by_row;
+    DivideAboveOne by_channels, by_row; // for C = 1 the former is not used
     DivideLong long_by_channels, long_by_row;
     WalkStep walk;
 };
@@ -101,8 +101,8 @@ static inline Geometry device_geometry(const tile_geometry *g) {
     d.channels = (u32)g->channels;
     d.row = (u32)g->row;
     d.stride = (u64)g->row * (u64)g->channels;
-    d.by_channels = divide_by(d.channels);
-    d.by_row = divide_by(d.row);
+    d.by_channels = divide_by_above_one(d.channels);
+    d.by_row = divide_by_above_one(d.row);
     d.long_by_channels = divide_long_by(d.channels);
     d.long_by_row = divide_long_by(d.row);
     return d;
