@@ -46,6 +46,12 @@ __device__ __forceinline__ u32 thread_number() {
 #endif
 }
 
+// The number of a thread's warp, found in a way that shows compilers that it is the same for all of its lanes: what it
+// decides is then no reason to guard exchanges between lanes, and addresses made of it take no registers of threads.
+__device__ __forceinline__ u32 warp_number(u32 thread) {
+    return __shfl_sync(ALL_LANES, thread >> 5, 0);
+}
+
 // ---- memory ahead of time ----
 
 // Copies 8 or 16 bytes to shared memory without waiting for them; they are there for the same thread after
@@ -87,6 +93,17 @@ template <u32 TABLE> __device__ __forceinline__ u32 logic3(u32 a, u32 b, u32 c) 
 #else
     u32 r;
     asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(r) : "r"(a), "r"(b), "r"(c), "n"(TABLE));
+    return r;
+#endif
+}
+
+// The place of the highest bit; ~0 of 0. One instruction, where __clz takes two.
+__device__ __forceinline__ u32 highest_bit(u32 v) {
+#ifdef COMET_CUDA_EMULATION
+    return 31u - (u32)__clz((int)v);
+#else
+    u32 r;
+    asm("bfind.u32 %0, %1;" : "=r"(r) : "r"(v));
     return r;
 #endif
 }

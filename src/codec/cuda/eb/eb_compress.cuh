@@ -75,8 +75,7 @@ __device__ __forceinline__ u32 drop_padding(const Geometry &g, u32 tile, const T
 // A tile whose values need 16-bit codes; value(a, e).
 template <int REACH, int DTYPE, int MODE, class Value>
 __device__ __forceinline__ void compress_wide(const CompressArgs &args, const quantiser_class &c, u32 tile,
-                                              const TileStart &s, u32 lane, u32 *scratch, u32 *columns, TilePlan &plan,
-                                              Value value) {
+                                              const TileStart &s, u32 lane, u32 *scratch, TilePlan &plan, Value value) {
     u32 words[2][8], low[8], high[8], real[8];
     auto code = [&](int a, int e) { return wide_code<DTYPE, MODE>(value(a, e), c.inverse); };
     pack_words<REACH>(words[0], [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
@@ -88,7 +87,8 @@ __device__ __forceinline__ void compress_wide(const CompressArgs &args, const qu
     exchange_codes<REACH>(words[0], lane, scratch + SCRATCH_PLANES, low);
     exchange_codes<REACH>(words[1], lane, scratch + SCRATCH_PLANES, high);
     const u32 raw = drop_padding<REACH, DTYPE>(args.geometry, tile, s, lane, 0, low, real);
-    plan_wide<REACH>(lane, low, high, real, {scratch + SCRATCH_PLANES, scratch + SCRATCH_HIGH}, columns, plan);
+    plan_wide<REACH>(lane, low, high, real, {scratch + SCRATCH_PLANES, scratch + SCRATCH_HIGH},
+                     scratch + SCRATCH_BALLOTS, plan);
     if (plan.entry >= raw) {
         plan.wide = false;
         plan.entry = ENTRY_LEFT;
@@ -126,7 +126,7 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
     }
     if constexpr (PADDED)
         if (is_wide) {
-            compress_wide<REACH, DTYPE, MODE>(args, wide, tile, s, lane, scratch, shared.columns[warp], plan, value);
+            compress_wide<REACH, DTYPE, MODE>(args, wide, tile, s, lane, scratch, plan, value);
             return;
         }
     if (MODE == MODE_KEEP && range.least >> 31) // some are negative
@@ -139,11 +139,11 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
     if constexpr (PADDED) {
         u32 real[8];
         const u32 raw = drop_padding<REACH, DTYPE>(args.geometry, tile, s, lane, SIGN_BITS, u, real);
-        plan_narrow<REACH, true>(lane, u, real, c.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
+        plan_narrow<REACH, true>(lane, u, real, c.index, scratch + SCRATCH_PLANES, scratch + SCRATCH_BALLOTS, plan);
         if (plan.entry >= raw) // a code tile must be smaller than the raw one
             plan.entry = ENTRY_LEFT;
     } else {
-        plan_narrow<REACH, false>(lane, u, u, c.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
+        plan_narrow<REACH, false>(lane, u, u, c.index, scratch + SCRATCH_PLANES, scratch + SCRATCH_BALLOTS, plan);
     }
 }
 
@@ -270,7 +270,7 @@ __device__ __forceinline__ void compress_grid(const CompressArgs &args, Compress
     if (args.with_stats)
         grid_stats<REACH, DTYPE>(args, range, table, shared.stats[warp]);
     exchange_codes<REACH>(words, lane, scratch + SCRATCH_PLANES, u);
-    plan_narrow<REACH, false>(lane, u, u, narrow.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
+    plan_narrow<REACH, false>(lane, u, u, narrow.index, scratch + SCRATCH_PLANES, scratch + SCRATCH_BALLOTS, plan);
 }
 
 // ---- the same, in the order of memory ----
@@ -385,7 +385,7 @@ __device__ __forceinline__ void compress_swept(const CompressArgs &args, Compres
     take_columns(g, order, lane, (const u8 *)(scratch + SCRATCH_PLANES), u);
     if (args.with_stats)
         grid_stats<REACH_ROW1, DTYPE, false>(args, range, table, shared.stats[warp]);
-    plan_narrow<REACH_ROW1, false>(lane, u, u, narrow.index, scratch + SCRATCH_PLANES, shared.columns[warp], plan);
+    plan_narrow<REACH_ROW1, false>(lane, u, u, narrow.index, scratch + SCRATCH_PLANES, scratch + SCRATCH_BALLOTS, plan);
 }
 
 // ---- a group ----
@@ -434,7 +434,7 @@ __device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressSh
 template <int REACH, int DTYPE, int MODE, class Observer>
 __device__ __forceinline__ bool compress_whole(const CompressArgs &args, CompressShared &shared, u32 thread,
                                                const Observer &observe) {
-    const u32 lane = thread & 31, warp = thread >> 5, group = group_of_block();
+    const u32 lane = thread & 31, warp = warp_number(thread), group = group_of_block();
     TilePlan plan;
     plan.entry = 0;
     plan.wide = false;
@@ -446,7 +446,7 @@ __device__ __forceinline__ bool compress_whole(const CompressArgs &args, Compres
     const GroupPlan g = group_plan(shared, lane, warp);
     if (__any_sync(ALL_LANES, g.entry == ENTRY_LEFT))
         return false;
-    write_common<REACH>(args, shared, group, thread, plan, g);
+    write_common<REACH>(args, shared, group, thread, warp, plan, g);
     end_group(args, shared, thread);
     return true;
 }
