@@ -47,16 +47,11 @@ __device__ __forceinline__ u32 group_of_block() {
 
 // ---- the quantiser ----
 
-// Finds the one that depends on a bound in device memory. It is there after await_quantiser.
+// Finds the one that depends on a bound in device memory. It is there after a barrier.
 [[maybe_unused]] static __device__ __noinline__ void find_quantiser(const CompressArgs &args, CompressShared &shared) {
     if (threadIdx.x == 0)
         quantiser_of(bound_of(args.bound, (comet_dtype)args.dtype), (comet_dtype)args.dtype, args.flags, &shared.q);
     __syncwarp(); // or a warp may come to the barrier in two parts
-}
-
-__device__ __forceinline__ void await_quantiser(const CompressArgs &args) {
-    if (!args.bound_is_known)
-        __syncthreads();
 }
 
 __device__ __forceinline__ const quantiser &quantiser_in(const CompressArgs &args, const CompressShared &shared) {
