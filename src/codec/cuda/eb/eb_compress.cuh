@@ -6,7 +6,7 @@
 // eb_records.cuh tells.
 //
 // The kernel itself does groups of eight tiles that are as they should be: no padding, every value within reach of
-// 8-bit codes. compress_mixed does any other, from the start; written into the same function, that would cost the
+// 8-bit codes. compress_mixed does what is left of any other; written into the same function, that would cost the
 // common case its registers. Each mode of the quantiser has a kernel of its own.
 #ifndef COMET_CODEC_CUDA_EB_COMPRESS_CUH
 #define COMET_CODEC_CUDA_EB_COMPRESS_CUH
@@ -429,20 +429,21 @@ __device__ __forceinline__ void compress_common(const CompressArgs &args, Compre
         compress_values<REACH, DTYPE, MODE, PADDED, Observer::LOADS>(args, shared, tile, lane, warp, plan);
 }
 
-// Any group, from the start. A function of its own, so that it costs the others no registers.
+// Any group. The tiles of one that is `begun` have been tried, and are planned if they are common ones. A function of
+// its own, so that it costs the others no registers.
 template <int REACH, int DTYPE, int MODE, class Observer>
-__device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressShared &shared, Observer observe) {
+__device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressShared &shared, Observer observe,
+                                            bool begun, TilePlan plan) {
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, group = group_of_block();
     const u32 tile = group * GROUP_TILES + warp;
     constexpr int RARE_REACH = REACH == REACH_SWEEP ? REACH_ROW1 : REACH;
     const GridClasses c(quantiser_in(args, shared));
-    TilePlan plan;
-    plan.entry = ENTRY_LEFT;
-    plan.wide = false;
-    __syncthreads(); // entries have been read
-    if constexpr (MODE != MODE_ANY)
-        if (tile < (MODE == MODE_GRID ? args.geometry.inner : args.geometry.tiles))
+    __syncthreads();                  // entries have been read
+    if constexpr (MODE != MODE_ANY) { // grids: without padding, or not at all
+        const bool is_tried = MODE == MODE_GRID ? begun : plan.entry != ENTRY_LEFT;
+        if (!is_tried && tile < (MODE == MODE_GRID ? args.geometry.inner : args.geometry.tiles))
             compress_common<REACH, DTYPE, MODE, true>(args, shared, c, tile, lane, warp, plan, observe);
+    }
     if (plan.entry == ENTRY_LEFT) {
         plan.entry = 0;
         __syncwarp();
@@ -458,9 +459,9 @@ __device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressSh
     end_group(args, shared, thread);
 }
 
-// A group of eight tiles without padding. False: compress_mixed has to do it.
+// A group of eight tiles without padding.
 template <int REACH, int DTYPE, int MODE, class Observer>
-__device__ __forceinline__ bool compress_whole(const CompressArgs &args, CompressShared &shared, const GridClasses &c,
+__device__ __forceinline__ void compress_whole(const CompressArgs &args, CompressShared &shared, const GridClasses &c,
                                                u32 thread, const Observer &observe) {
     const u32 lane = thread & 31, warp = warp_number(thread), group = group_of_block();
     TilePlan plan;
@@ -471,11 +472,12 @@ __device__ __forceinline__ bool compress_whole(const CompressArgs &args, Compres
         shared.entry[warp] = plan.entry;
     __syncthreads();
     const GroupPlan g = group_plan(shared, lane, warp);
-    if (__any_sync(ALL_LANES, g.entry == ENTRY_LEFT))
-        return false;
+    if (__any_sync(ALL_LANES, g.entry == ENTRY_LEFT)) {
+        compress_mixed<REACH, DTYPE, MODE>(args, shared, observe, true, plan);
+        return;
+    }
     write_common<REACH>(args, shared, group, thread, warp, plan, g);
     end_group(args, shared, thread);
-    return true;
 }
 
 // What decides where the code goes is the same for a whole block, or the compiler would guard every exchange between
@@ -491,11 +493,14 @@ __device__ __forceinline__ void compress_group(const CompressArgs &args, Compres
         c = GridClasses(shared.q);
     }
     if constexpr (MODE != MODE_ANY)
-        if (group_of_block() * GROUP_TILES + GROUP_TILES <= args.geometry.inner &&
-            compress_whole<REACH, DTYPE, MODE>(args, shared, c, thread, observe))
+        if (group_of_block() * GROUP_TILES + GROUP_TILES <= args.geometry.inner) {
+            compress_whole<REACH, DTYPE, MODE>(args, shared, c, thread, observe);
             return;
+        }
     if (args.groups) {
-        compress_mixed<REACH, DTYPE, MODE>(args, shared, observe);
+        TilePlan nothing = {};
+        nothing.entry = ENTRY_LEFT;
+        compress_mixed<REACH, DTYPE, MODE>(args, shared, observe, false, nothing);
     } else {
         if (thread == 0)
             shared.start = stream_start(args);
