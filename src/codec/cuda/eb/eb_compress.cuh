@@ -257,6 +257,16 @@ __device__ __forceinline__ u32 grid_codes(const CompressArgs &args, const TileMa
     return magnitude.of_warp();
 }
 
+// What an observer needs of a tile's maps.
+template <int REACH, class Observer>
+__device__ __forceinline__ void fill_others(const CompressArgs &args, const TileStart &s, u32 lane, float *others,
+                                            const TileMaps &maps, const Observer &observe) {
+    fill_table<REACH>(args.geometry, args.channel_map, s, lane, others, maps, [&](u32 channel) {
+        const float2 n = observe.numbers(channel, grid_entries(args, channel).w);
+        return make_float4(n.x, n.y, 0.0f, 0.0f);
+    });
+}
+
 // Numbers of a tile's channels, and behind them what an observer needs. False: there are too many maps.
 template <int REACH, class Observer>
 __device__ __forceinline__ bool make_grid_tables(const CompressArgs &args, const GridClasses &c, const TileStart &s,
@@ -268,10 +278,11 @@ __device__ __forceinline__ bool make_grid_tables(const CompressArgs &args, const
         // REACH_LAST4: those of a lane whose channel follows from that of the thread's own values
         const u32 first = REACH == REACH_LAST4 ? 4 * (lane & 7) : lane, on = REACH == REACH_LAST4 ? lane >> 3 : 0;
         const u32 channel = lane_start<REACH>(g, s, first).channel + on;
-        const float4 other = observe.number(channel), entries = grid_entries(args, channel);
+        const float4 entries = grid_entries(args, channel);
+        const float2 other = observe.numbers(channel, entries.w);
         put_lane_numbers(table, first + on, grid_numbers(c, entries)); // now that all are on their way
         if (Observer::TABLES == 2)
-            put_lane_numbers(others, first + on, other);
+            put_lane_pair(others, first + on, other);
         __syncwarp();
         return true;
     } else {
@@ -279,7 +290,7 @@ __device__ __forceinline__ bool make_grid_tables(const CompressArgs &args, const
                                [&](u32 channel) { return grid_numbers(c, grid_entries(args, channel)); }))
             return false;
         if (Observer::TABLES == 2)
-            fill_table<REACH>(g, map, s, lane, others, maps, [&](u32 channel) { return observe.number(channel); });
+            fill_others<REACH>(args, s, lane, others, maps, observe);
         return true;
     }
 }
@@ -402,8 +413,7 @@ __device__ __forceinline__ void compress_swept(const CompressArgs &args, Compres
     if (!make_table<REACH_ROW1>(g, args.channel_map, s, lane, table, maps,
                                 [&](u32 channel) { return grid_numbers(c, grid_entries(args, channel)); }))
         return;
-    fill_table<REACH_ROW1>(g, args.channel_map, s, lane, table + TABLE_WORDS, maps,
-                           [&](u32 channel) { return observe.number(channel); });
+    fill_others<REACH_ROW1>(args, s, lane, table + TABLE_WORDS, maps, observe);
     order.take(maps);
     const u32 magnitude = sweep.codes(quads, lane);
     if (!c.take(magnitude))
