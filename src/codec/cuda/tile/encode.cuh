@@ -17,7 +17,8 @@ enum { COLUMN_STATES = 64, COLUMN_WORDS = 72 };
 struct TilePlan {
     u32 entry;     // of the table: bytes and kind; 0: no bytes
     bool wide;     // codes of 16 bits
-    u32 head;      // the tile's first byte
+    u32 head;      // the tile's first byte,
+    u32 n, sign;   // narrow: and how many magnitude planes it speaks of, and whether of a sign
     u32 header;    // bytes in front of the data
     u32 firsts;    // C > 1: firsts_of
     u32 first;     // C > 1: byte `lane` of the planes of firsts (wide: plane `lane`); else the first code
@@ -69,12 +70,11 @@ __device__ __forceinline__ u32 column_state(const u8 *plane_byte, u32 &ballot, u
     u32 state = count >= FULL_FROM ? (u32)COLUMN_FULL : some * COLUMN_SOME;
     bytes = count >= FULL_FROM ? 32 : count + (some << 16);
     if (__any_sync(ALL_LANES, count == 1)) {
-        const u32 lane = highest_bit(ballot) & 31, byte = plane_byte[4 * lane];
-        if (count == 1 && (byte & (byte - 1)) == 0) {
-            ballot = 8 * lane + highest_bit(byte);
-            bytes = 1;
-            state = COLUMN_SINGLE;
-        }
+        const u32 lane = highest_bit(ballot | 1), byte = plane_byte[4 * lane];
+        const bool is_single = count == 1 && (byte & (byte - 1)) == 0;
+        ballot = is_single ? 8 * lane + highest_bit(byte) : ballot;
+        bytes = is_single ? 1 : bytes;
+        state = is_single ? (u32)COLUMN_SINGLE : state;
     }
     return state;
 }
@@ -199,6 +199,7 @@ __device__ __forceinline__ void plan_narrow(u32 lane, const u32 (&u)[8], const u
         plan.first = __shfl_sync(ALL_LANES, u[0], 0) ^ 0x80; // its low byte
         firsts = 1;
     }
+    plan.n = n, plan.sign = sign;
     plan.header = 1 + count + firsts + 4 * (all >> 16);
     plan.entry = plan.header + (all & 0xffff);
 }
@@ -248,7 +249,7 @@ __device__ __forceinline__ void put_columns(u8 *out, const uint4 *places, u32 up
 // The tile's bytes at all_out[at ..]; columns: words of the warp's own.
 template <int REACH>
 __device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, u32 *columns, u8 *all_out, u32 at) {
-    const u32 n = plan.head & 15, sign = plan.head >> 4 & 1, count = n + sign;
+    const u32 n = plan.n, sign = plan.sign, count = n + sign;
     u8 *out = all_out + at;
     const u32 data = at + plan.header + (plan.before & 0xffff);
     u32 next = write_front<REACH, false>(plan, lane, count, out);
