@@ -46,10 +46,11 @@ __device__ __forceinline__ u32 thread_number() {
 #endif
 }
 
-// The number of a thread's warp in its block. Taken from a lane, so that the compiler knows that all lanes have the
-// same: it guards what lanes do together behind every branch that may split a warp.
-__device__ __forceinline__ u32 warp_number() {
-    return __reduce_max_sync(ALL_LANES, threadIdx.x >> 5);
+// The number of a thread's warp in its block, found in a way that shows compilers that it is the same for all lanes:
+// what it decides is then no reason to guard what lanes do together, and addresses made of it take no registers of
+// threads.
+__device__ __forceinline__ u32 warp_number(u32 thread) {
+    return __reduce_max_sync(ALL_LANES, thread >> 5);
 }
 
 // ---- memory ahead of time ----
@@ -93,6 +94,17 @@ template <u32 TABLE> __device__ __forceinline__ u32 logic3(u32 a, u32 b, u32 c) 
 #else
     u32 r;
     asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(r) : "r"(a), "r"(b), "r"(c), "n"(TABLE));
+    return r;
+#endif
+}
+
+// The place of the highest bit; ~0 of 0. One instruction, where __clz takes two.
+__device__ __forceinline__ u32 highest_bit(u32 v) {
+#ifdef COMET_CUDA_EMULATION
+    return 31u - (u32)__clz((int)v);
+#else
+    u32 r;
+    asm("bfind.u32 %0, %1;" : "=r"(r) : "r"(v));
     return r;
 #endif
 }

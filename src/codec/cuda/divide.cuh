@@ -52,4 +52,22 @@ static inline Divide divide_by(u32 divisor) {
     return d;
 }
 
+// The same for divisors above 1, without the addition: multiplier * divisor is above 2^(32 + shift) by less than
+// the divisor, and so by less than 2^(1 + shift), which n < 2^31 does not make a whole.
+struct DivideAboveOne {
+    u32 divisor, multiplier, shift;
+    __device__ __forceinline__ u32 operator()(u32 n) const {
+        return __umulhi(n, multiplier) >> shift;
+    }
+};
+
+static inline DivideAboveOne divide_by_above_one(u32 divisor) {
+    DivideAboveOne d = {divisor, 0, 0};
+    while ((2ull << d.shift) < divisor)
+        d.shift++;
+    if (divisor > 1)
+        d.multiplier = (u32)(((1ull << (32 + d.shift)) + divisor - 1) / divisor);
+    return d;
+}
+
 #endif

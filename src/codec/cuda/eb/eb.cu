@@ -120,6 +120,7 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     a.records = a.workspace->records;
     a.seed = job->params->seed;
     a.grid = tables_of(grid_of(job->params));
+    a.grid_is_whole = is_whole(a.grid);
     a.channel_map = channels_of(t, &g);
     a.count = (u64)comet_tensor_count(t);
     a.groups = groups_of(&g);

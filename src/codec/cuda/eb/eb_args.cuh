@@ -58,6 +58,7 @@ struct CompressArgs {
     uint4 *records; // in the workspace
     u64 seed;
     GridTables grid;
+    u32 grid_is_whole; // it has all four tables
     ChannelMap channel_map;
     u64 count, groups;
     u64 payload_start; // where groups may lie: behind header and table, at multiples of 16 from the stream's start

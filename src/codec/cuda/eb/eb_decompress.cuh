@@ -145,7 +145,7 @@ __device__ __forceinline__ bool restore_one(const DecompressArgs &args, Decompre
 template <int REACH, int DTYPE, int MODE>
 __device__ __forceinline__ void decompress_group(const DecompressArgs &args, DecompressShared &shared, float *table) {
     // the end of the tensor, which takes longer where it has padding, comes first
-    const u32 lane = thread_number() & 31, warp = warp_number();
+    const u32 thread = thread_number(), lane = thread & 31, warp = warp_number(thread);
     const u32 tile = (gridDim.x - 1 - blockIdx.x) * GROUP_TILES + warp;
     if (restore_one<REACH, DTYPE, MODE>(args, shared, table, tile, lane, warp) || tile >= args.geometry.tiles ||
         shared.status != COMET_OK)

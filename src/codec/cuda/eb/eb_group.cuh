@@ -15,6 +15,7 @@ enum {
     SCRATCH_PLANES = 0,   // 256 words: the exchange of codes, then their planes
     SCRATCH_HIGH = 256,   // 256 words: of 16-bit codes, the planes from 8 on
     SCRATCH_TABLE = 512,  // numbers of channels; then a mixed group's narrow tile
+    SCRATCH_BALLOTS = 960 // 64 words: of the tile's columns
 };
 
 // What a block knows of its group, however its tiles are stored.
@@ -36,7 +37,7 @@ struct CompressShared : GroupShared {
         alignas(16) u8 out[GROUP_TILES * NARROW_SLOT]; // a common group's tiles, when all are planned
         SummaryScratch summary;                        // when all else is done
     };
-    alignas(16) u32 columns[GROUP_TILES][64];
+    alignas(16) u32 columns[GROUP_TILES][COLUMN_WORDS];
 };
 
 // The end of the tensor, which takes longer where it has padding, comes first.
@@ -46,16 +47,11 @@ __device__ __forceinline__ u32 group_of_block() {
 
 // ---- the quantiser ----
 
-// Finds the one that depends on a bound in device memory. It is there after await_quantiser.
+// Finds the one that depends on a bound in device memory. It is there after a barrier.
 [[maybe_unused]] static __device__ __noinline__ void find_quantiser(const CompressArgs &args, CompressShared &shared) {
     if (threadIdx.x == 0)
         quantiser_of(bound_of(args.bound, (comet_dtype)args.dtype), (comet_dtype)args.dtype, args.flags, &shared.q);
     __syncwarp(); // or a warp may come to the barrier in two parts
-}
-
-__device__ __forceinline__ void await_quantiser(const CompressArgs &args) {
-    if (!args.bound_is_known)
-        __syncthreads();
 }
 
 __device__ __forceinline__ const quantiser &quantiser_in(const CompressArgs &args, const CompressShared &shared) {
@@ -95,13 +91,14 @@ __device__ __forceinline__ void compress_rare(const CompressArgs &args, Compress
     rare_codes(values, lane, low, high, is_real);
     if (class_index == QUANTISER_WIDE) {
         plan_wide<REACH>(lane, low, high, is_real, {values + SCRATCH_PLANES, values + SCRATCH_HIGH},
-                         shared.columns[warp], plan);
+                         values + SCRATCH_BALLOTS, plan);
     } else {
 #pragma unroll
         for (int m = 0; m < 8; m++)
             low[m] ^= SIGN_BITS;
         __syncwarp(); // the values have been read
-        plan_narrow<REACH, true>(lane, low, is_real, class_index, values + SCRATCH_PLANES, shared.columns[warp], plan);
+        plan_narrow<REACH, true>(lane, low, is_real, class_index, values + SCRATCH_PLANES, values + SCRATCH_BALLOTS,
+                                 plan);
     }
     if (plan.entry != 0 && plan.entry >= raw) { // a code tile must be smaller than the raw one
         plan.wide = false;
@@ -186,7 +183,8 @@ __device__ __forceinline__ void write_special(const CompressArgs &args, Compress
                                               u32 tile, u32 lane, u32 warp, u8 *to) {
     u32 kind = plan.entry >> ENTRY_KIND_SHIFT, *scratch = shared.scratch[warp];
     if (kind == KIND_CODES && plan.wide) {
-        write_wide<REACH>(plan, lane, {scratch + SCRATCH_PLANES, scratch + SCRATCH_HIGH}, shared.columns[warp], to);
+        write_wide<REACH>(plan, lane, {scratch + SCRATCH_PLANES, scratch + SCRATCH_HIGH}, scratch + SCRATCH_BALLOTS,
+                          to);
     } else if (kind == KIND_CODES) {
         copy_tile((const u8 *)(scratch + SCRATCH_TABLE), plan.entry & ENTRY_SIZE_MASK, to, lane);
     } else { // planning may have used the place of its values
@@ -266,8 +264,8 @@ __device__ __forceinline__ void end_group(const CompressArgs &args, Shared &shar
 // Claims space for a group of planned narrow tiles, packs them and writes them out. By all warps.
 template <int REACH>
 __device__ __forceinline__ void write_common(const CompressArgs &args, CompressShared &shared, u32 group, u32 thread,
-                                             const TilePlan &plan, const GroupPlan &g) {
-    const u32 lane = thread & 31, warp = thread >> 5;
+                                             u32 warp, const TilePlan &plan, const GroupPlan &g) {
+    const u32 lane = thread & 31;
     unsigned long long answer = 0;
     u64 start = 0;
     if (thread == 32 * WARP_OF_CLAIM) { // the answer is used after the columns are written

@@ -9,9 +9,9 @@
 #include "codec/cuda/tile/rare.cuh"
 
 // Looks on while a tensor is compressed on a grid, and sees its values scaled and shifted. at() is asked before a tile
-// without padding for something that gets each of a thread's values, and each piece behind them; number() gives what
-// that needs of a channel (TABLES = 2: anything); value() gets the values of rare tiles. Some tiles come twice. LOADS:
-// how the tensor is read.
+// without padding for something that gets each of a thread's values, and each piece behind them; numbers() gives what
+// that needs of a channel (TABLES = 2: anything) whose slope is known; value() gets the values of rare tiles. Some
+// tiles come twice. LOADS: how the tensor is read.
 //
 // Where values come in the order of memory quads() gives something that keeps a Quad of each four of them: load() is
 // told where they lie, of() says what becomes of a value, and put() writes that of those that are `mine`.
@@ -26,7 +26,7 @@ template <int HOW> struct Unobserved {
         return Look();
     }
     __device__ __forceinline__ void value(u64, u32, float) const {}
-    __device__ __forceinline__ float4 number(u32) const {
+    __device__ __forceinline__ float2 numbers(u32, float) const {
         return {};
     }
     struct Quads {

@@ -45,7 +45,7 @@ template <bool FROM_LAST> struct WalkTiles {
     u32 warp, first, stride, end;
 
     __device__ __forceinline__ explicit WalkTiles(u32 tiles) {
-        warp = warp_number();
+        warp = warp_number(threadIdx.x);
         first = blockIdx.x * GROUP_TILES + warp;
         stride = gridDim.x * GROUP_TILES;
         end = tiles;

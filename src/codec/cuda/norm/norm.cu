@@ -103,6 +103,7 @@ static CompressArgs compress_args(const cuda_compress_job *job) {
     a.workspace = (Workspace *)job->workspace;
     a.records = a.workspace->records;
     a.grid = grid_of(job->params->grid);
+    a.grid_is_whole = is_whole(a.grid);
     a.channel_map = map_of(s);
     a.count = (u64)comet_tensor_count(job->tensor);
     a.groups = s.groups;

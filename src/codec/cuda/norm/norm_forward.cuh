@@ -50,8 +50,8 @@ template <int DTYPE> struct NormForward {
     __device__ __forceinline__ NormLook<REACH, DTYPE> at(const Geometry &, u32, const TileStart &, u32) const {
         return {args.y, args.tables.floor, {}};
     }
-    __device__ __forceinline__ float4 number(u32 channel) const {
-        return make_float4(__ldg(args.tables.gamma + channel), __ldg(args.tables.beta + channel), 0.0f, 0.0f);
+    __device__ __forceinline__ float2 numbers(u32 channel, float gamma) const { // which is the grid's slope
+        return make_float2(gamma, __ldg(args.tables.beta + channel));
     }
 
     typedef NormQuads<DTYPE> Quads;

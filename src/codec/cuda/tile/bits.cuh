@@ -71,7 +71,7 @@ __device__ __forceinline__ void transpose_bytes(u32 &a, u32 &b, u32 &c, u32 &d) 
 // ---- over a warp ----
 
 __device__ __forceinline__ u32 bit_width(u32 v) {
-    return 32 - __clz((int)v);
+    return highest_bit(v) + 1;
 }
 
 // The sum over this lane and those before it.

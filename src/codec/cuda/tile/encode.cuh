@@ -10,14 +10,18 @@
 // The most bytes of a narrow code tile are 1,066; the rest is for alignment.
 enum { NARROW_SLOT = 1088 };
 
+// What write_narrow has of a tile's columns: two words of each, and behind them their states.
+enum { COLUMN_STATES = 64, COLUMN_WORDS = 72 };
+
 // What a plan leaves for the write.
 struct TilePlan {
     u32 entry;     // of the table: bytes and kind; 0: no bytes
     bool wide;     // codes of 16 bits
-    u32 head;      // the tile's first byte
+    u32 head;      // the tile's first byte,
+    u32 n, sign;   // narrow: and how many magnitude planes it speaks of, and whether of a sign
     u32 header;    // bytes in front of the data
-    u32 firsts;    // C > 1: the byte in front of the firsts
-    u32 first;     // C > 1: plane `lane` of the firsts; else the first code
+    u32 firsts;    // C > 1: firsts_of
+    u32 first;     // C > 1: byte `lane` of the planes of firsts (wide: plane `lane`); else the first code
     u32 state;     // narrow: how column `lane` (plane * 4 + k) is stored,
     u32 ballot;    // which of its bytes are; for a single bit, the byte that says which
     u32 before;    // and the bytes of data before it, | ballots before it << 16
@@ -26,40 +30,53 @@ struct TilePlan {
 
 // ---- firsts ----
 
-// Folded first codes, one a lane, as planes: lane b of the result has plane b. Returns how many there are, | sign << 4.
-__device__ __forceinline__ u32 plan_firsts(u32 folded, u32 sign_bit, u32 lane, u32 &plane) {
-    u32 any = __reduce_or_sync(ALL_LANES, folded), n = bit_width(any & (sign_bit - 1)), sign = (any & sign_bit) != 0;
+// The byte in front of firsts that have n planes and perhaps a sign, | bytes of these << 8.
+__device__ __forceinline__ u32 firsts_of(u32 n, u32 sign) {
+    return n | sign << 4 | (n + sign) << 10;
+}
+
+// Folded first codes of 8 bits, one a lane, as planes: `byte` is the one that comes `lane` behind the planes' start.
+// room: 32 bytes of the warp's own.
+__device__ __forceinline__ u32 plan_narrow_firsts(u32 folded, u32 lane, u8 *room, u32 &byte) {
+    const u32 any = __reduce_or_sync(ALL_LANES, folded), n = bit_width(any & 0x7f);
+    room[lane] = (u8)folded;
+    __syncwarp();
+    const uint2 codes = ((const uint2 *)room)[lane & 3]; // of eight lanes, whose bits make up a byte
+    const u32 plane = lane >> 2, bit = plane == n ? 7 : plane;
+    // the products move bit 8 i to bit 24 + i, or 28 + i; nothing else comes there, nothing carries
+    byte = ((codes.x >> bit & 0x01010101u) * 0x01020408u + (codes.y >> bit & 0x01010101u) * 0x10204080u) >> 24;
+    return firsts_of(n, any >> 7);
+}
+
+// The same of 16 bits; lane b of `plane` has plane b.
+__device__ __forceinline__ u32 plan_wide_firsts(u32 folded, u32 lane, u32 &plane) {
+    const u32 any = __reduce_or_sync(ALL_LANES, folded), n = bit_width(any & 0x7fff), sign = any >> 15;
     plane = 0;
 #pragma unroll 1
-    for (u32 b = 0; b < n; b++) {
-        u32 ballot = __ballot_sync(ALL_LANES, folded >> b & 1);
+    for (u32 b = 0; b < n + sign; b++) {
+        const u32 ballot = __ballot_sync(ALL_LANES, folded >> (b == n ? 15 : b) & 1);
         if (lane == b)
             plane = ballot;
     }
-    u32 ballot = __ballot_sync(ALL_LANES, (folded & sign_bit) != 0);
-    if (sign && lane == n)
-        plane = ballot;
-    return n | sign << 4;
-}
-
-__device__ __forceinline__ u32 firsts_bytes(u32 firsts) {
-    return 1 + 4 * ((firsts & 15) + (firsts >> 4));
+    return firsts_of(n, sign);
 }
 
 // ---- columns ----
 
-// How a column is stored, from its ballot: the state, the bytes of data. A single bit's ballot becomes its byte.
+// How a column is stored, from its ballot: the state, and its bytes of data | ballots << 16. A single bit's ballot
+// becomes its byte. By the whole warp.
 __device__ __forceinline__ u32 column_state(const u8 *plane_byte, u32 &ballot, u32 &bytes) {
-    u32 count = __popc(ballot);
-    bytes = count >= FULL_FROM ? 32 : count;
-    if (count == 1) {
-        u32 lane = 31 - __clz((int)ballot), byte = plane_byte[4 * lane];
-        if ((byte & (byte - 1)) == 0) {
-            ballot = 8 * lane + 31 - __clz((int)byte);
-            return COLUMN_SINGLE;
-        }
+    const u32 count = __popc(ballot), some = min(count, 1u);
+    u32 state = count >= FULL_FROM ? (u32)COLUMN_FULL : some * COLUMN_SOME;
+    bytes = count >= FULL_FROM ? 32 : count + (some << 16);
+    if (__any_sync(ALL_LANES, count == 1)) {
+        const u32 lane = highest_bit(ballot | 1), byte = plane_byte[4 * lane];
+        const bool is_single = count == 1 && (byte & (byte - 1)) == 0;
+        ballot = is_single ? 8 * lane + highest_bit(byte) : ballot;
+        bytes = is_single ? 1 : bytes;
+        state = is_single ? (u32)COLUMN_SINGLE : state;
     }
-    return count >= FULL_FROM ? COLUMN_FULL : count ? COLUMN_SOME : COLUMN_EMPTY;
+    return state;
 }
 
 // Ballots of a plane's four columns to columns[4 slot ..], the plane itself to planes[32 slot ..].
@@ -75,6 +92,42 @@ __device__ __forceinline__ void put_plane(u32 w, u32 slot, u32 lane, u32 *planes
 }
 
 // ---- narrow: plan ----
+
+// What transpose_bits makes of bit 7, the sign: w[7].
+__device__ __forceinline__ u32 sign_plane(const u32 (&w)[8]) {
+    u32 pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        pairs[i] = choose(SIGN_BITS, w[2 * i + 1], w[2 * i] >> 1);
+    const u32 low = choose(0xc0c0c0c0u, pairs[1], pairs[0] >> 2), high = choose(0xc0c0c0c0u, pairs[3], pairs[2] >> 2);
+    return choose(0xf0f0f0f0u, high, low >> 4);
+}
+
+// transpose_bits, as far as the tile has planes: w[0] to w[n - 1], and w[7] if there is a sign. Most have no more than
+// four, for which half of the work will do.
+__device__ __forceinline__ void planes_of(u32 n, u32 sign, u32 (&w)[8]) {
+    if (n > 4) {
+        transpose_bits(w);
+        return;
+    }
+    const u32 signs = sign ? sign_plane(w) : 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        w[i] = choose(0x0f0f0f0fu, w[i], w[i + 4] << 4);
+    exchange_bits<2, 0x33333333u>(w[0], w[2]);
+    exchange_bits<2, 0x33333333u>(w[1], w[3]);
+    exchange_bits<1, 0x55555555u>(w[0], w[1]);
+    exchange_bits<1, 0x55555555u>(w[2], w[3]);
+    w[7] = signs;
+}
+
+// Calls visit(b) for the magnitude planes of a narrow tile. Almost all have one, which is visited without asking; who
+// visits the sign afterwards, as plane n, sets right what that does where there is none.
+template <class Visit> __device__ __forceinline__ void for_planes(u32 n, Visit visit) {
+#pragma unroll
+    for (u32 b = 0; b < 7 && (b < 1 || b < n); b++)
+        visit(b);
+}
 
 // Column m's residuals of biased codes u, folded; `previous`: what column 0 is predicted from. The residual of padding
 // (PADDED: `real` has 0xff where there is none) is 0.
@@ -127,52 +180,54 @@ __device__ __forceinline__ void plan_narrow(u32 lane, const u32 (&u)[8], const u
     if (any == 0 && !predicted && class_index == 0)
         return;
     const u32 n = bit_width(any & 0x7f), sign = any >> 7, count = n + sign;
-    transpose_bits(w);
-#pragma unroll
-    for (u32 b = 0; b < 7 && b < n; b++)
-        put_plane(w[b], b, lane, planes, columns);
+    planes_of(n, sign, w);
+    for_planes(n, [&](u32 b) { put_plane(w[b], b, lane, planes, columns); });
     if (sign)
         put_plane(w[7], n, lane, planes, columns);
     __syncwarp();
-    u32 bytes = 0;
+    u32 mine;
     plan.ballot = lane < 4 * count ? columns[lane] : 0;
-    plan.state = column_state((const u8 *)planes + 128 * (lane >> 2) + (lane & 3), plan.ballot, bytes);
-    u32 mine = bytes | (plan.state == COLUMN_SOME ? 1u << 16 : 0), sum = inclusive_sum(mine, lane);
-    u32 all = __shfl_sync(ALL_LANES, sum, 31);
-    plan.before = sum - mine;
+    plan.state = column_state((const u8 *)planes + 128 * (lane >> 2) + (lane & 3), plan.ballot, mine);
+    const u32 all = __reduce_add_sync(ALL_LANES, mine);
+    plan.before = inclusive_sum(mine, lane) - mine;
     plan.head = n | sign * HEAD_SIGN | class_index << HEAD_CLASS_SHIFT | (predicted ? HEAD_PREDICTED : 0);
     u32 firsts = 0;
     if (predicted && reach_is_last(REACH)) {
-        plan.firsts = plan_firsts(fold_biased_bytes(u[0]) & 0xff, 0x80, lane, plan.first);
-        firsts = firsts_bytes(plan.firsts);
+        plan.firsts = plan_narrow_firsts(fold_biased_bytes(u[0]) & 0xff, lane, (u8 *)(columns + 32), plan.first);
+        firsts = 1 + (plan.firsts >> 8);
     } else if (predicted) {
         plan.first = __shfl_sync(ALL_LANES, u[0], 0) ^ 0x80; // its low byte
         firsts = 1;
     }
+    plan.n = n, plan.sign = sign;
     plan.header = 1 + count + firsts + 4 * (all >> 16);
     plan.entry = plan.header + (all & 0xffff);
 }
 
 // ---- narrow: write ----
 
-// Writes what stands in front of the ballots; returns where those start.
-template <int REACH> __device__ __forceinline__ u32 write_front(const TilePlan &plan, u32 lane, u32 count, u8 *out) {
+// Writes what stands in front of the ballots but for the columns' states; returns where those start.
+template <int REACH, bool WIDE>
+__device__ __forceinline__ u32 write_front(const TilePlan &plan, u32 lane, u32 count, u8 *out) {
     u32 next = 1 + count;
     if (lane == 0)
         out[0] = (u8)plan.head;
     if (!(plan.head & HEAD_PREDICTED))
         return next;
     if (!reach_is_last(REACH)) {
-        u32 bytes = plan.wide ? 2 : 1;
+        constexpr u32 bytes = WIDE ? 2 : 1;
         if (lane < bytes)
             out[next + lane] = (u8)(plan.first >> 8 * lane);
         return next + bytes;
     }
     if (lane == 0)
         out[next] = (u8)plan.firsts;
-    if (lane < (plan.firsts & 15) + (plan.firsts >> 4))
+    const u32 bytes = plan.firsts >> 8;
+    if (WIDE && 4 * lane < bytes)
         put_bytes(out + next + 1 + 4 * lane, plan.first, 4);
-    return next + firsts_bytes(plan.firsts);
+    if (!WIDE && lane < bytes)
+        out[next + 1 + lane] = (u8)plan.first;
+    return next + 1 + bytes;
 }
 
 // One column's bytes: w's lowest byte if the top bit of `mine` is set, which has as many bits as lanes store one up to
@@ -191,29 +246,27 @@ __device__ __forceinline__ void put_columns(u8 *out, const uint4 *places, u32 up
     put_column(out, b.z << up, b.w, w >> 24);
 }
 
-// The tile's bytes at all_out[at ..]; columns: 64 words of the warp's own.
+// The tile's bytes at all_out[at ..]; columns: words of the warp's own.
 template <int REACH>
 __device__ __forceinline__ void write_narrow(const TilePlan &plan, u32 lane, u32 *columns, u8 *all_out, u32 at) {
-    const u32 n = plan.head & 15, sign = plan.head >> 4 & 1, count = n + sign;
+    const u32 n = plan.n, sign = plan.sign, count = n + sign;
     u8 *out = all_out + at;
-    u32 flags = plan.state << 2 * (lane & 3), data = at + plan.header + (plan.before & 0xffff);
-    flags |= __shfl_xor_sync(ALL_LANES, flags, 1);
-    flags |= __shfl_xor_sync(ALL_LANES, flags, 2);
-    u32 next = write_front<REACH>(plan, lane, count, out);
-    if ((lane & 3) == 0 && lane < 4 * count)
-        out[1 + (lane >> 2)] = (u8)flags;
+    const u32 data = at + plan.header + (plan.before & 0xffff);
+    u32 next = write_front<REACH, false>(plan, lane, count, out);
     if (plan.state == COLUMN_SOME)
         put_bytes(out + next + 4 * (plan.before >> 16), plan.ballot, 4);
     if (plan.state == COLUMN_SINGLE)
         all_out[data] = (u8)plan.ballot;
     u32 stored = plan.state == COLUMN_SOME ? plan.ballot : plan.state == COLUMN_FULL ? ALL_LANES : 0;
     ((uint2 *)columns)[lane] = make_uint2(stored, data - 1);
+    ((u8 *)(columns + COLUMN_STATES))[lane] = (u8)plan.state;
     __syncwarp();
-#pragma unroll
-    for (u32 b = 0; b < 7 && b < n; b++)
-        put_columns(all_out, (const uint4 *)columns + 2 * b, 31 - lane, plan.planes[b]);
+    if (lane < count) // four states side by side: the product brings them to the top
+        out[1 + lane] = (u8)(columns[COLUMN_STATES + lane] * 0x01041040u >> 24);
+    const uint4 *places = (const uint4 *)columns;
+    for_planes(n, [&](u32 b) { put_columns(all_out, places + 2 * b, 31 - lane, plan.planes[b]); });
     if (sign)
-        put_columns(all_out, (const uint4 *)columns + 2 * n, 31 - lane, plan.planes[7]);
+        put_columns(all_out, places + 2 * n, 31 - lane, plan.planes[7]);
 }
 
 // ---- wide ----
@@ -238,10 +291,10 @@ __device__ __forceinline__ void wide_columns(const WideStore &store, const u32 *
     c.all = 0;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        u32 column = lane + 32 * h, bytes = 0;
+        u32 column = lane + 32 * h, mine;
         c.ballot[h] = column < 4 * count ? columns[column] : 0;
-        c.state[h] = column_state(wide_plane_byte(store, column), c.ballot[h], bytes);
-        u32 mine = bytes | (c.state[h] == COLUMN_SOME ? 1u << 16 : 0), sum = inclusive_sum(mine, lane);
+        c.state[h] = column_state(wide_plane_byte(store, column), c.ballot[h], mine);
+        u32 sum = inclusive_sum(mine, lane);
         c.before[h] = c.all + sum - mine;
         c.all += __shfl_sync(ALL_LANES, sum, 31);
     }
@@ -340,8 +393,8 @@ __device__ __forceinline__ void plan_wide(u32 lane, u32 (&low)[8], u32 (&high)[8
     plan.head = n | sign * HEAD_SIGN | (predicted ? HEAD_PREDICTED : 0);
     u32 firsts = 0;
     if (predicted && reach_is_last(REACH)) {
-        plan.firsts = plan_firsts(fold_halves(first) & 0xffff, 0x8000, lane, plan.first);
-        firsts = firsts_bytes(plan.firsts);
+        plan.firsts = plan_wide_firsts(fold_halves(first) & 0xffff, lane, plan.first);
+        firsts = 1 + (plan.firsts >> 8);
     } else if (predicted) {
         plan.first = __shfl_sync(ALL_LANES, first, 0);
         firsts = 2;
@@ -357,7 +410,7 @@ __device__ __forceinline__ void write_wide(const TilePlan &plan, u32 lane, const
     const u32 count = (plan.head & 15) + (plan.head >> 4 & 1), up = 31 - lane;
     WideColumns c;
     wide_columns(store, columns, lane, count, c);
-    u32 next = write_front<REACH>(plan, lane, count, out);
+    u32 next = write_front<REACH, true>(plan, lane, count, out);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         u32 flags = c.state[h] << 2 * (lane & 3);

@@ -67,6 +67,11 @@ __device__ __forceinline__ void put_lane_numbers(float *table, u32 lane, const f
     table[lane] = n.x, table[32 + lane] = n.y, table[64 + lane] = n.z, table[96 + lane] = n.w;
 }
 
+// Two numbers, where no others are read.
+__device__ __forceinline__ void put_lane_pair(float *table, u32 lane, const float2 &n) {
+    table[lane] = n.x, table[32 + lane] = n.y;
+}
+
 // make(channel) gives four numbers. For tiles without padding whose maps are known; by the whole warp.
 template <int REACH, class Make>
 __device__ __forceinline__ void fill_table(const Geometry &g, const ChannelMap &map, const TileStart &s, u32 lane,

@@ -45,8 +45,8 @@ struct Geometry {
     u32 inner;    // tiles before this one hold no padding
     u32 is_small; // columns and lanes can be counted in 31 bits
     u32 channels, row;
-    u64 stride; // values from one row to the next: row * channels
-    Divide by_channels, by_row;
+    u64 stride;                         // values from one row to the next: row * channels
+    DivideAboveOne by_channels, by_row; // for C = 1 the former is not used
     DivideLong long_by_channels, long_by_row;
     WalkStep walk;
 };
@@ -101,8 +101,8 @@ static inline Geometry device_geometry(const tile_geometry *g) {
     d.channels = (u32)g->channels;
     d.row = (u32)g->row;
     d.stride = (u64)g->row * (u64)g->channels;
-    d.by_channels = divide_by(d.channels);
-    d.by_row = divide_by(d.row);
+    d.by_channels = divide_by_above_one(d.channels);
+    d.by_row = divide_by_above_one(d.row);
     d.long_by_channels = divide_long_by(d.channels);
     d.long_by_row = divide_long_by(d.row);
     return d;
@@ -180,6 +180,12 @@ template <int REACH> __device__ __forceinline__ LaneStart lane_start(const Geome
 // REACH_LAST4: column i of a thread's two, counted from the tile's first.
 __device__ __forceinline__ u32 lane_column(const LaneStart &start, u32 lane, int i) {
     return start.offset + (lane >> 3) + 4 * i;
+}
+
+// REACH_LAST4: the index in the tensor of v[4 i][0].
+__device__ __forceinline__ u32 last_index(const Geometry &g, const TileStart &s, u32 lane, int i) {
+    const LaneStart start = lane_start<REACH_LAST4>(g, s, 4 * (lane & 7));
+    return (u32)column_position(g, s, lane_column(start, lane, i)) * g.channels + start.channel;
 }
 
 // Where a thread's values are, REACH_LAST4.

@@ -119,6 +119,18 @@ struct GridTables { // device memory; NULL where the format has a default
     const float *scale, *shift, *threshold, *slope;
 };
 
+static inline u32 is_whole(const GridTables &t) {
+    return t.scale && t.shift && t.threshold && t.slope;
+}
+
+// The edge of quantiser_grid for codes that come as near as `limit` to 0, without its branches.
+__device__ __forceinline__ float grid_edge(float threshold, float slope, float limit) {
+    const u32 bits = __float_as_uint(__fadd_rn(threshold, 0.0f)); // -0 becomes 0
+    const float after = __uint_as_float((int)bits < 0 ? bits - 1 : bits + 1);
+    const float edge = slope < 0.0f ? threshold : after;
+    return fabsf(threshold) < limit ? edge : 0.0f;
+}
+
 // fma(scale, x, shift); a NaN keeps its payload, one that the arithmetic makes of a number is 0x7fc00000.
 __device__ __forceinline__ float scaled(float x, float scale, float shift) {
     float y = __fmaf_rn(scale, x, shift);

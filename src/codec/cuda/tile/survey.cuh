@@ -215,27 +215,66 @@ template <int DTYPE> __device__ __forceinline__ Range range_of_packed(const u32 
         return range_of_halves<DTYPE>(w);
 }
 
+__device__ __forceinline__ u32 magnitude_of(const Range &r) {
+    return max((u32)max(r.most, 0), r.least & 0x7fffffffu);
+}
+
+// ---- the greatest magnitude alone ----
+
+// All that quantising needs to know: the pattern of the greatest |value|, or the least pattern but 0. The two orders
+// are those of a Range.
+struct Magnitude {
+    int most = 1;
+    u32 least = 0;
+
+    __device__ __forceinline__ void add(u32 a, u32 b) {
+        most = max3(most, (int)a, (int)b);
+        least = max3(least, a, b);
+    }
+    __device__ __forceinline__ u32 of_warp() const {
+        return __reduce_max_sync(ALL_LANES, max((u32)most, least & 0x7fffffffu));
+    }
+};
+
+// The greater half of a word over a warp, as fp32; halves that are 0 count as 1.
+template <int DTYPE> __device__ __forceinline__ u32 greatest_half(u32 halves) {
+    const u32 most = __reduce_max_sync(ALL_LANES, max3(halves & 0xffff, halves >> 16, 1u));
+    return __float_as_uint(float_of_pattern<DTYPE>(most));
+}
+
+template <int DTYPE> __device__ __forceinline__ u32 magnitude_of_packed(const u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+    if constexpr (DTYPE == COMET_F32) {
+        Magnitude magnitude;
+#pragma unroll
+        for (int a = 0; a < 8; a++)
+            magnitude.add(w[a][0], w[a][1]), magnitude.add(w[a][2], w[a][3]);
+        return magnitude.of_warp();
+    } else {
+        u32 most = 0, least = 0;
+#pragma unroll
+        for (int a = 0; a < 8; a++) {
+            most = max3_halves_signed(most, w[a][0], w[a][1]);
+            least = max3_halves(least, w[a][0], w[a][1]);
+        }
+        return greatest_half<DTYPE>(max3_halves(most, least & 0x7fff7fffu, 0));
+    }
+}
+
 // The same of values of which mostly none is negative: then the greatest pattern says all.
-template <int DTYPE> __device__ __forceinline__ Range range_of_mask(const u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
-    u32 top = w[0][0];
+template <int DTYPE>
+__device__ __forceinline__ u32 magnitude_of_mask(const u32 (&w)[8][PIECE_WORDS<DTYPE>], bool &has_negative) {
+    u32 top = 1;
 #pragma unroll
     for (int a = 0; a < 8; a++)
 #pragma unroll
         for (int i = 0; i < PIECE_WORDS<DTYPE>; i += 2)
             top = DTYPE == COMET_F32 ? max3(top, w[a][i], w[a][i + 1]) : max3_halves(top, w[a][i], w[a][i + 1]);
-    if (DTYPE != COMET_F32)
-        top = max(top & 0xffff, top >> 16);
-    top = __reduce_max_sync(ALL_LANES, top);
-    if (top >> (DTYPE == COMET_F32 ? 31 : 15))
-        return range_of_packed<DTYPE>(w);
-    if (DTYPE != COMET_F32)
-        top = __float_as_uint(float_of_pattern<DTYPE>(top));
-    return {(int)top, top};
+    top = DTYPE == COMET_F32 ? __reduce_max_sync(ALL_LANES, top) : greatest_half<DTYPE>(top);
+    has_negative = top >> 31;
+    return has_negative ? magnitude_of_packed<DTYPE>(w) : top;
 }
 
-__device__ __forceinline__ u32 magnitude_of(const Range &r) {
-    return max((u32)max(r.most, 0), r.least & 0x7fffffffu);
-}
+// ---- what statistics need ----
 
 // The least pattern as an unsigned integer: the least value if all are positive, the greatest if all are negative.
 __device__ __forceinline__ u32 least_pattern(const float (&v)[8][4]) {

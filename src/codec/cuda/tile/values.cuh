@@ -122,6 +122,26 @@ __device__ __forceinline__ void load_packed(const void *tensor, const Geometry &
                       [&](int a, int e, u64 index, u64) { load_piece<REACH, DTYPE, LOADS>(tensor, index, e, w[a]); });
 }
 
+// The same by pointers: where channels come last (REACH_LAST4) one multiplication leads from a row to another.
+template <int REACH, int DTYPE, int LOADS = LOAD_ONCE>
+__device__ __forceinline__ void load_tile(const void *tensor, const Geometry &g, u32 tile, const TileStart &s, u32 lane,
+                                          u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
+    typedef typename Pattern<DTYPE>::Word Word;
+    if constexpr (REACH == REACH_LAST4) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const Word *row = (const Word *)tensor + last_index(g, s, lane, i);
+            u32 stride = (u32)g.stride;
+            forget_uses(stride); // or both bands share the products, and each sum takes two instructions
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                load_piece<REACH, DTYPE, LOADS>(row, (u64)stride * k, 0, w[4 * i + k]);
+        }
+    } else {
+        load_packed<REACH, DTYPE, LOADS>(tensor, g, tile, s, lane, w);
+    }
+}
+
 // The same of a tile with padding, which is 0.
 template <int REACH, int DTYPE, int LOADS = LOAD_ONCE>
 __device__ __forceinline__ void load_padded(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
