@@ -44,6 +44,8 @@ static ChannelMap channels_of(const comet_tensor *tensor, const tile_geometry *g
 
 static Reach reach_for(const comet_tensor *tensor, Mode mode) {
     tile_geometry g = geometry_of(tensor);
+    if (mode == MODE_ANY)
+        return plain_reach_of(&g);
     return mode == MODE_GRID && comet_tensor_count(tensor) < (int64_t)FAR_MAP ? grid_reach_of(&g, map_values(tensor))
                                                                               : reach_of(&g);
 }
@@ -172,7 +174,7 @@ static cudaError_t compress(const cuda_compress_job *job) {
     if (p->codec == COMET_CODEC_EB && p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
         CompressArgs survey = a;
         survey.with_stats = 1;
-        cudaError_t error = launch_survey(dtype, reach, survey, job->queue);
+        cudaError_t error = launch_survey(dtype, plain_reach_of(&g), survey, job->queue);
         if (error != cudaSuccess)
             return error;
         a.bound.stats = &a.workspace->own;

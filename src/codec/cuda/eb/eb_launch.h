@@ -47,23 +47,28 @@ cudaError_t comet_exact_launch_decompress(Reach reach, const DecompressArgs &arg
         return CASE(REACH_SWEEP);                                                                                      \
     EB_FOR_REACH(reach, CASE)
 
+// Of kernels that go value by value.
+#define EB_FOR_PLAIN_REACH(reach, CASE)                                                                                \
+    return reach == REACH_FLAT ? CASE(REACH_FLAT) : reach == REACH_ROW1 ? CASE(REACH_ROW1) : CASE(REACH_LAST1)
+
 // The kernel KERNEL<reach, dtype, mode> of those there are.
 #define EB_MODE_CASE(KERNEL, dtype, reach, mode) launch(KERNEL<reach, dtype, mode>, blocks, BLOCK_THREADS, queue, args)
 #define EB_FOR_MODE(KERNEL, dtype, reach, mode)                                                                        \
     (mode == MODE_NEAREST ? EB_MODE_CASE(KERNEL, dtype, reach, MODE_NEAREST)                                           \
      : mode == MODE_KEEP  ? EB_MODE_CASE(KERNEL, dtype, reach, MODE_KEEP)                                              \
-     : mode == MODE_GRID  ? EB_MODE_CASE(KERNEL, dtype, reach, MODE_GRID)                                              \
-                          : EB_MODE_CASE(KERNEL, dtype, reach, MODE_ANY))
+                          : EB_MODE_CASE(KERNEL, dtype, reach, MODE_GRID))
+#define EB_FOR_EVERY_MODE(KERNEL, dtype, reach, mode)                                                                  \
+    (mode == MODE_ANY ? EB_MODE_CASE(KERNEL, dtype, reach, MODE_ANY) : EB_FOR_MODE(KERNEL, dtype, reach, mode))
 #define EB_FOR_REACH_AND_MODE(KERNEL, dtype, reach, mode)                                                              \
     switch (reach) {                                                                                                   \
     case REACH_FLAT:                                                                                                   \
-        return EB_FOR_MODE(KERNEL, dtype, REACH_FLAT, mode);                                                           \
+        return EB_FOR_EVERY_MODE(KERNEL, dtype, REACH_FLAT, mode);                                                     \
     case REACH_ROW4:                                                                                                   \
         return EB_FOR_MODE(KERNEL, dtype, REACH_ROW4, mode);                                                           \
     case REACH_ROW2:                                                                                                   \
         return EB_FOR_MODE(KERNEL, dtype, REACH_ROW2, mode);                                                           \
     case REACH_ROW1:                                                                                                   \
-        return EB_FOR_MODE(KERNEL, dtype, REACH_ROW1, mode);                                                           \
+        return EB_FOR_EVERY_MODE(KERNEL, dtype, REACH_ROW1, mode);                                                     \
     case REACH_LAST4:                                                                                                  \
         return EB_FOR_MODE(KERNEL, dtype, REACH_LAST4, mode);                                                          \
     case REACH_SWEEP:                                                                                                  \

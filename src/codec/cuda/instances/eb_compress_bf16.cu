@@ -11,5 +11,5 @@ cudaError_t comet_eb_launch_compress_bf16(Reach reach, Mode mode, const Compress
 
 cudaError_t comet_eb_launch_survey_bf16(Reach reach, const CompressArgs &args, cudaStream_t queue) {
     dim3 blocks = eb_blocks(args.groups);
-    EB_FOR_REACH(reach, SURVEY)
+    EB_FOR_PLAIN_REACH(reach, SURVEY);
 }

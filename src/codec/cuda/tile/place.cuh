@@ -91,6 +91,11 @@ static inline Reach reach_of(const tile_geometry *g) {
     return g->row % 4 == 0 ? REACH_ROW4 : g->row % 2 == 0 ? REACH_ROW2 : REACH_ROW1;
 }
 
+// The same for kernels that go value by value, to which only the order matters in which the format adds values up.
+static inline Reach plain_reach_of(const tile_geometry *g) {
+    return g->channels > 1 ? REACH_LAST1 : g->row == 8 ? REACH_FLAT : REACH_ROW1;
+}
+
 static inline Geometry device_geometry(const tile_geometry *g) {
     Geometry d = {};
     u64 whole_bands = (u64)g->positions / (4ull * (u64)g->row);
