@@ -134,6 +134,20 @@ static void test_grids_of_small_maps(void **state) {
     }
 }
 
+/* Groups without padding in which some tiles have narrow codes and some have others, in every mode. */
+static void test_mixed_groups(void **state) {
+    (void)state;
+    rng r = rng_seed(19);
+    static const double bounds[] = {0.3, 0.1, 0.02};
+    static const value_kind kinds[] = {VALUES_OUTLIERS, VALUES_MIXED, VALUES_SPECIAL};
+    static const test_shape shapes[] = {{COMET_NHWC, 4, {2, 16, 16, 64}}, {COMET_NCHW, 4, {2, 8, 32, 32}}};
+    for (int i = 0; i < effort(6 * TRIP_MODES); i++) {
+        trip_spec spec = spec_of((comet_dtype)(i / TRIP_MODES % 3), &shapes[i / TRIP_MODES / 3 % 2],
+                                 (trip_mode)(i % TRIP_MODES), kinds[rng_below(&r, 3)], bounds[rng_below(&r, 3)]);
+        properties_verify(&backends, &r, &spec);
+    }
+}
+
 /* ---- one call beside the CPU's ---- */
 
 static unsigned char *on_cpu(const trip *t, const comet_codec_params *p, comet_codec_result *result) {
@@ -880,6 +894,7 @@ int main(void) {
         cmocka_unit_test(test_every_channel_count),
         cmocka_unit_test(test_chosen_shapes),
         cmocka_unit_test(test_grids_of_small_maps),
+        cmocka_unit_test(test_mixed_groups),
         cmocka_unit_test(test_golden_streams),
         cmocka_unit_test(test_bound_on_device),
         cmocka_unit_test(test_statistics_on_device),
