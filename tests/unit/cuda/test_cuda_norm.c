@@ -90,6 +90,20 @@ static void forward_as_on_cpu(void **state) {
         }
 }
 
+/* The pass that finds u's root mean square first goes over tensors of every shape. */
+static void relative_bounds_of_every_shape(void **state) {
+    (void)state;
+    rng r = rng_seed(11);
+    for (int s = 0; s < SHAPES; s++) {
+        layer l;
+        layer_new(&l, &r, &shapes[s], dtypes[s % 3], 1, 0.2, 0);
+        l.params.bound_kind = COMET_BOUND_RELATIVE;
+        forward(&l, 1);
+        check_stream(&l);
+        layer_free(&l);
+    }
+}
+
 static void relative_bounds(void **state) {
     (void)state;
     rng r = rng_seed(2);
@@ -529,6 +543,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_as_on_cpu),
         cmocka_unit_test(relative_bounds),
+        cmocka_unit_test(relative_bounds_of_every_shape),
         cmocka_unit_test(a_slot_that_is_too_small),
         cmocka_unit_test(gradients_as_in_fp64),
         cmocka_unit_test(long_walks),

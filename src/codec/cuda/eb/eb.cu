@@ -46,8 +46,9 @@ static Reach reach_for(const comet_tensor *tensor, Mode mode) {
     tile_geometry g = geometry_of(tensor);
     if (mode == MODE_ANY)
         return plain_reach_of(&g);
-    return mode == MODE_GRID && comet_tensor_count(tensor) < (int64_t)FAR_MAP ? grid_reach_of(&g, map_values(tensor))
-                                                                              : reach_of(&g);
+    if (mode == MODE_GRID)
+        return grid_reach_of(&g, comet_tensor_count(tensor) < (int64_t)FAR_MAP ? map_values(tensor) : 0);
+    return reach_of(&g);
 }
 
 static comet_status check(const comet_tensor *tensor, const comet_codec_params *params) {

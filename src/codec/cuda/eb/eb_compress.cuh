@@ -427,8 +427,8 @@ __device__ __forceinline__ void compress_swept(const CompressArgs &args, Compres
 
 // ---- a group ----
 
-// PADDED: a tile of a mixed group.
-template <int REACH, int DTYPE, int MODE, bool PADDED, class Observer>
+// A tile without padding.
+template <int REACH, int DTYPE, int MODE, class Observer>
 __device__ __forceinline__ void compress_common(const CompressArgs &args, CompressShared &shared, const GridClasses &c,
                                                 u32 tile, u32 lane, u32 warp, TilePlan &plan, const Observer &observe) {
     if constexpr (REACH == REACH_SWEEP)
@@ -436,24 +436,22 @@ __device__ __forceinline__ void compress_common(const CompressArgs &args, Compre
     else if constexpr (MODE == MODE_GRID)
         compress_grid<REACH, DTYPE>(args, shared, c, tile, lane, warp, plan, observe);
     else
-        compress_values<REACH, DTYPE, MODE, PADDED, Observer::LOADS>(args, shared, tile, lane, warp, plan);
+        compress_values<REACH, DTYPE, MODE, false, Observer::LOADS>(args, shared, tile, lane, warp, plan);
 }
 
-// Any group. The tiles of one that is `begun` have been tried, and are planned if they are common ones. A function of
-// its own, so that it costs the others no registers.
+// Any group; a tile that is planned stays as it is. Grids have no common way for padding and 16-bit codes: what is left
+// of them, a few tiles at the end of a tensor mostly, goes value by value. A function of its own, so that it costs the
+// others no registers.
 template <int REACH, int DTYPE, int MODE, class Observer>
 __device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressShared &shared, Observer observe,
-                                            bool begun, TilePlan plan) {
+                                            TilePlan plan) {
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, group = group_of_block();
     const u32 tile = group * GROUP_TILES + warp;
     constexpr int RARE_REACH = REACH == REACH_SWEEP ? REACH_ROW1 : REACH;
-    const GridClasses c(quantiser_in(args, shared));
-    __syncthreads();                  // entries have been read
-    if constexpr (MODE != MODE_ANY) { // grids: without padding, or not at all
-        const bool is_tried = MODE == MODE_GRID ? begun : plan.entry != ENTRY_LEFT;
-        if (!is_tried && tile < (MODE == MODE_GRID ? args.geometry.inner : args.geometry.tiles))
-            compress_common<REACH, DTYPE, MODE, true>(args, shared, c, tile, lane, warp, plan, observe);
-    }
+    __syncthreads(); // entries have been read
+    if constexpr (MODE == MODE_NEAREST || MODE == MODE_KEEP)
+        if (plan.entry == ENTRY_LEFT && tile < args.geometry.tiles)
+            compress_values<REACH, DTYPE, MODE, true, Observer::LOADS>(args, shared, tile, lane, warp, plan);
     if (plan.entry == ENTRY_LEFT) {
         plan.entry = 0;
         __syncwarp();
@@ -477,13 +475,13 @@ __device__ __forceinline__ void compress_whole(const CompressArgs &args, Compres
     TilePlan plan;
     plan.entry = 0;
     plan.wide = false;
-    compress_common<REACH, DTYPE, MODE, false>(args, shared, c, group * GROUP_TILES + warp, lane, warp, plan, observe);
+    compress_common<REACH, DTYPE, MODE>(args, shared, c, group * GROUP_TILES + warp, lane, warp, plan, observe);
     if (lane == 0)
         shared.entry[warp] = plan.entry;
     __syncthreads();
     const GroupPlan g = group_plan(shared, lane, warp);
     if (__any_sync(ALL_LANES, g.entry == ENTRY_LEFT)) {
-        compress_mixed<REACH, DTYPE, MODE>(args, shared, observe, true, plan);
+        compress_mixed<REACH, DTYPE, MODE>(args, shared, observe, plan);
         return;
     }
     write_common<REACH>(args, shared, group, thread, warp, plan, g);
@@ -510,7 +508,7 @@ __device__ __forceinline__ void compress_group(const CompressArgs &args, Compres
     if (args.groups) {
         TilePlan nothing = {};
         nothing.entry = ENTRY_LEFT;
-        compress_mixed<REACH, DTYPE, MODE>(args, shared, observe, false, nothing);
+        compress_mixed<REACH, DTYPE, MODE>(args, shared, observe, nothing);
     } else {
         if (thread == 0)
             shared.start = stream_start(args);

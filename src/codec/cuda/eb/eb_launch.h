@@ -24,15 +24,15 @@ cudaError_t comet_exact_launch_compress(Reach reach, const CompressArgs &args, c
 cudaError_t comet_exact_launch_decompress(Reach reach, const DecompressArgs &args, cudaStream_t queue);
 }
 
-// Calls CASE(reach) for the reach at hand.
-#define EB_FOR_REACH(reach, CASE)                                                                                      \
+// Calls CASE(reach) for the reach at hand of a tensor on a grid: grid_reach_of.
+#define EB_FOR_GRID_REACH(reach, CASE)                                                                                 \
     switch (reach) {                                                                                                   \
+    case REACH_SWEEP:                                                                                                  \
+        return CASE(REACH_SWEEP);                                                                                      \
     case REACH_FLAT:                                                                                                   \
         return CASE(REACH_FLAT);                                                                                       \
     case REACH_ROW4:                                                                                                   \
         return CASE(REACH_ROW4);                                                                                       \
-    case REACH_ROW2:                                                                                                   \
-        return CASE(REACH_ROW2);                                                                                       \
     case REACH_ROW1:                                                                                                   \
         return CASE(REACH_ROW1);                                                                                       \
     case REACH_LAST4:                                                                                                  \
@@ -41,13 +41,7 @@ cudaError_t comet_exact_launch_decompress(Reach reach, const DecompressArgs &arg
         return CASE(REACH_LAST1);                                                                                      \
     }
 
-// The same of a grid.
-#define EB_FOR_GRID_REACH(reach, CASE)                                                                                 \
-    if (reach == REACH_SWEEP)                                                                                          \
-        return CASE(REACH_SWEEP);                                                                                      \
-    EB_FOR_REACH(reach, CASE)
-
-// Of kernels that go value by value.
+// The same of kernels that go value by value: plain_reach_of.
 #define EB_FOR_PLAIN_REACH(reach, CASE)                                                                                \
     return reach == REACH_FLAT ? CASE(REACH_FLAT) : reach == REACH_ROW1 ? CASE(REACH_ROW1) : CASE(REACH_LAST1)
 
@@ -66,7 +60,8 @@ cudaError_t comet_exact_launch_decompress(Reach reach, const DecompressArgs &arg
     case REACH_ROW4:                                                                                                   \
         return EB_FOR_MODE(KERNEL, dtype, REACH_ROW4, mode);                                                           \
     case REACH_ROW2:                                                                                                   \
-        return EB_FOR_MODE(KERNEL, dtype, REACH_ROW2, mode);                                                           \
+        return mode == MODE_NEAREST ? EB_MODE_CASE(KERNEL, dtype, REACH_ROW2, MODE_NEAREST)                            \
+                                    : EB_MODE_CASE(KERNEL, dtype, REACH_ROW2, MODE_KEEP);                              \
     case REACH_ROW1:                                                                                                   \
         return EB_FOR_EVERY_MODE(KERNEL, dtype, REACH_ROW1, mode);                                                     \
     case REACH_LAST4:                                                                                                  \

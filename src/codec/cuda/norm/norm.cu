@@ -139,6 +139,26 @@ static void add_y(NormResidualArgs *a, const cuda_compress_job *job) {
     a->y.records = a->forward.codec.records + a->y.groups;
 }
 
+static cudaError_t launch_residual(comet_dtype dtype, Reach reach, const NormResidualArgs &a, cudaStream_t queue) {
+    return dtype == COMET_F32   ? comet_norm_launch_residual_f32(reach, a, queue)
+           : dtype == COMET_F16 ? comet_norm_launch_residual_f16(reach, a, queue)
+                                : comet_norm_launch_residual_bf16(reach, a, queue);
+}
+
+static cudaError_t launch_forward(comet_dtype dtype, Reach reach, const NormForwardArgs &a, cudaStream_t queue) {
+    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(reach, a, queue)
+           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(reach, a, queue)
+                                : comet_norm_launch_forward_bf16(reach, a, queue);
+}
+
+// The stream of y, by a kernel of its own.
+static cudaError_t launch_y(comet_dtype dtype, const tile_geometry &tiles, const CompressArgs &a, cudaStream_t queue) {
+    const Reach reach = reach_of(&tiles);
+    return dtype == COMET_F32   ? comet_eb_launch_compress_f32(reach, MODE_KEEP, a, queue)
+           : dtype == COMET_F16 ? comet_eb_launch_compress_f16(reach, MODE_KEEP, a, queue)
+                                : comet_eb_launch_compress_bf16(reach, MODE_KEEP, a, queue);
+}
+
 extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
     if (!job->has_slot)
         return forward_plain(job);
@@ -147,20 +167,19 @@ extern "C" cudaError_t comet_norm_forward(const norm_forward_job *job) {
     Shape s = shape_of(job->codec.tensor);
     NormResidualArgs a = {{compress_args(&job->codec), tables_of(job->norm), job->y}, job->add, {}, 0};
     cudaStream_t queue = job->codec.queue;
-    if (p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats) {
-        cudaError_t error = survey(dtype, reach_of(&s.tiles), &a.forward.codec, queue);
-        if (error != cudaSuccess)
-            return error;
-    }
+    cudaError_t error = cudaSuccess;
+    if (p->bound_kind == COMET_BOUND_RELATIVE && !p->device_stats)
+        error = survey(dtype, plain_reach_of(&s.tiles), &a.forward.codec, queue);
+    if (error != cudaSuccess)
+        return error;
     if (job->has_y_slot)
         add_y(&a, &job->y_codec);
-    if (a.add || a.keeps_y)
-        return dtype == COMET_F32   ? comet_norm_launch_residual_f32(s.reach, a, queue)
-               : dtype == COMET_F16 ? comet_norm_launch_residual_f16(s.reach, a, queue)
-                                    : comet_norm_launch_residual_bf16(s.reach, a, queue);
-    return dtype == COMET_F32   ? comet_norm_launch_forward_f32(s.reach, a.forward, queue)
-           : dtype == COMET_F16 ? comet_norm_launch_forward_f16(s.reach, a.forward, queue)
-                                : comet_norm_launch_forward_bf16(s.reach, a.forward, queue);
+    const bool is_apart = a.keeps_y && !residual_keeps_y(s.reach);
+    if (a.add || (a.keeps_y && !is_apart))
+        error = launch_residual(dtype, s.reach, a, queue);
+    else
+        error = launch_forward(dtype, s.reach, a.forward, queue);
+    return error == cudaSuccess && is_apart ? launch_y(dtype, s.tiles, a.y, queue) : error;
 }
 
 // ---- backward ----

@@ -46,6 +46,11 @@ struct NormResidualArgs {
     u32 keeps_y; // the stream of y is written, too
 };
 
+// Whether the kernel with more to do writes the stream of y, too: where tiles of y are reached as those of u are.
+constexpr __host__ __device__ bool residual_keeps_y(int reach) {
+    return reach == REACH_LAST4 || reach == REACH_FLAT || reach == REACH_ROW4;
+}
+
 // Without a stream: every position is `length` vectors; a block walks down `a_walk` positions, `a_step` at a time,
 // `a_row` vectors wide. Or, where that does not work out, values one after the other.
 struct NormPlainArgs {

@@ -93,12 +93,11 @@ __global__ void __launch_bounds__(BLOCK_THREADS, residual_blocks<DTYPE>())
     __shared__ CompressShared shared;
     compress_group<REACH, DTYPE, REACH == REACH_LAST1 ? MODE_ANY : MODE_GRID>(args.forward.codec, shared,
                                                                               ResidualForward<DTYPE>{args});
-    if (!args.keeps_y)
-        return;
-    __syncthreads(); // y of the group is written, and what the block has in shared memory has been read
-    constexpr int REACH_OF_Y = REACH == REACH_SWEEP ? REACH_ROW1 : REACH;
-    compress_group<REACH_OF_Y, DTYPE, REACH == REACH_LAST1 ? MODE_ANY : MODE_KEEP>(args.y, shared,
-                                                                                   Unobserved<LOAD_WRITTEN>());
+    if constexpr (residual_keeps_y(REACH))
+        if (args.keeps_y) {
+            __syncthreads(); // y of the group is written, and what the block has in shared memory has been read
+            compress_group<REACH, DTYPE, MODE_KEEP>(args.y, shared, Unobserved<LOAD_WRITTEN>());
+        }
 }
 
 #endif

@@ -17,11 +17,15 @@ enum { SWEPT_ROW4 = 20 };
 static_assert(4 * SWEPT_QUADS >= 1024 + 6 * (SWEPT_ROW - 1) + 6,
               "the first and the last quad may be others' but for one");
 
-// How a tensor on a grid is reached; inner: values of a map.
+// How a tensor on a grid is reached; inner: values of a map, or 0 if that is not known. Long rows into which pieces of
+// four do not fit are seldom: they are read one by one.
 static inline Reach grid_reach_of(const tile_geometry *g, u64 inner) {
     const Reach reach = reach_of(g);
-    const bool is_swept = reach == REACH_ROW4 ? g->row <= SWEPT_ROW4 : reach_is_row(reach) && g->row <= SWEPT_ROW;
-    return is_swept && inner % (u64)g->row == 0 ? REACH_SWEEP : reach;
+    if (!reach_is_row(reach))
+        return reach;
+    if (g->row <= (reach == REACH_ROW4 ? (int)SWEPT_ROW4 : (int)SWEPT_ROW) && inner && inner % (u64)g->row == 0)
+        return REACH_SWEEP;
+    return reach == REACH_ROW4 ? REACH_ROW4 : REACH_ROW1;
 }
 
 struct SweptQuads {
