@@ -126,14 +126,14 @@ struct TileBytes {
 };
 
 // room: how many bytes there are behind `payload`. KINDS: the entry says a kind, too; else it is taken as a size alone,
-// and what has another kind is not inside. An offset may be anything.
+// and what has another kind is not inside. Offsets may be anything; those that differences could not hold are outside.
 template <bool KINDS = true>
 __device__ __forceinline__ TileBytes find_tile(const u8 *payload, int64_t room, const TableRow &row,
                                                const RowShare &share) {
     const u32 both = __reduce_add_sync(ALL_LANES, (row.entries & share.bits) * share.weight);
     const u32 before = both & 0xffff, entry = both >> 16;
     const u32 size = KINDS ? entry & ENTRY_SIZE_MASK : entry;
-    const bool is_near = (int)(row.offset >> 32) >= 0 && (KINDS || size <= LARGEST_CODE_TILE);
+    const bool is_near = (u32)(row.offset >> 32) < 1u << 30 && (KINDS || size <= LARGEST_CODE_TILE);
     return {payload + (row.offset + before), entry, is_near && room - (int64_t)row.offset >= (int64_t)(before + size)};
 }
 
