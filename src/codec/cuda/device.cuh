@@ -76,15 +76,20 @@ __device__ __forceinline__ void await_copies() {
 
 // ---- bits ----
 
-// Byte i of the result is byte (SELECT >> 4 i & 7) of {b, a}; with bit 3 set, that byte's sign, eight times.
-template <u32 SELECT> __device__ __forceinline__ u32 permute(u32 a, u32 b) {
+// Byte i of the result is byte (select >> 4 i & 7) of {b, a}; with bit 3 set, that byte's sign, eight times.
+__device__ __forceinline__ u32 permute_by(u32 a, u32 b, u32 select) {
 #ifdef COMET_CUDA_EMULATION
-    return emulation_permute(a, b, SELECT);
+    return emulation_permute(a, b, select);
 #else
     u32 r;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "n"(SELECT));
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
     return r;
 #endif
+}
+
+// The same with a choice that is a constant.
+template <u32 SELECT> __device__ __forceinline__ u32 permute(u32 a, u32 b) {
+    return permute_by(a, b, SELECT);
 }
 
 // Any function of three bits, bit by bit: bit (4 a + 2 b + c) of TABLE.

@@ -290,13 +290,13 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTY
     __shared__ NormBackwardShared<REACH, norm_asks_ahead(REACH, DTYPE, FROM)> shared;
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Geometry &g = args.codec.geometry;
+    const NormTiles<PASS> tiles(g.tiles);
     TileMaps none_yet;
     if constexpr (PASS == NORM_MASKED_SUMS)
         if (!norm_open_mask(args, shared))
             return;
     if (FROM == NORM_FROM_STREAM && !open_stream(args.codec, shared.codec))
         return;
-    const NormTiles<PASS> tiles(g.tiles); // behind calls of functions, which the compiler does not look into
     if (reach_is_last(REACH) && tiles.has_any())
         norm_make_tables<REACH, FROM, PASS, norm_reads_sides(REACH, DTYPE, FROM, PASS)>(
             args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane, shared.tables[warp], none_yet);

@@ -118,9 +118,9 @@ template <int DTYPE, int FROM, int PASS> struct NormRows {
 #pragma unroll
         for (int i = 0; i < PIECE_WORDS<DTYPE>; i++)
             if constexpr (DTYPE == COMET_F32)
-                dy[i] &= norm_permute(on, on, 0x1111 * (8 | i));
+                dy[i] &= permute_by(on, on, 0x1111 * (8 | i));
             else
-                dy[i] &= norm_permute(on, on, 0x11 * (8 | 2 * i) + 0x1100 * (9 | 2 * i));
+                dy[i] &= permute_by(on, on, 0x11 * (8 | 2 * i) + 0x1100 * (9 | 2 * i));
         put_quad<DTYPE>(args.dz, order.first + 4 * number, dy, order.mine_of_any(args.codec.geometry, number));
     }
 };

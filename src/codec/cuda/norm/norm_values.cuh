@@ -134,24 +134,13 @@ template <int REACH, int DTYPE, int FROM> struct NormSource {
 
 // ---- masks of 16-bit values ----
 
-// Bytes of {b, a} or their signs, as permute() takes them; for a choice that is known when loops are unrolled.
-__device__ __forceinline__ u32 norm_permute(u32 a, u32 b, u32 select) {
-#ifdef COMET_CUDA_EMULATION
-    return emulation_permute(a, b, select);
-#else
-    u32 r;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
-    return r;
-#endif
-}
-
 // Values that are off become 0. on: the top bits of bytes, by word_of and byte_of.
 template <int REACH> __device__ __forceinline__ void norm_keep_pairs(const u32 (&on)[8], u32 (&w)[8][2]) {
 #pragma unroll
     for (int i = 0; i < 32; i += 2) {
         const int a = i / 4, e = i % 4;
         const u32 low = 8 | byte_of<REACH>(a, e), high = 8 | (4 + byte_of<REACH>(a, e + 1));
-        w[a][e / 2] &= norm_permute(on[word_of<REACH>(a, e)], on[word_of<REACH>(a, e + 1)], 0x11 * low + 0x1100 * high);
+        w[a][e / 2] &= permute_by(on[word_of<REACH>(a, e)], on[word_of<REACH>(a, e + 1)], 0x11 * low + 0x1100 * high);
     }
 }
 
