@@ -3,7 +3,7 @@
 """The tables of bench/results/codec-gpu.md, from what the bench commands named there printed.
 
 usage: bench/gpu_table.py codec FILE.json...      of `comet bench codec --device cuda --json`
-       bench/gpu_table.py norm FILE.txt           of `comet bench norm --device cuda`
+       bench/gpu_table.py norm FILE.json...       of `comet bench norm --device cuda --json`
 """
 import json
 import sys
@@ -46,19 +46,30 @@ def codec(paths):
           f"Streams or statistics that differ from the CPU's: {differ}.")
 
 
+NORM_TIMES = {"statistics": "statistics", "forward": "forward", "forward_stream": "forward and stream",
+              "backward": "backward from x", "backward_stream": "backward from the stream", "decompress": "decompress",
+              "decompress_epilogue": "to the layer's output", "add": "adding: forward",
+              "add_stream": "adding: and stream of u", "add_streams": "adding: and stream of y",
+              "add_backward": "adding: backward"}
+
+
+def norm_group(result):
+    """Channels last it makes no difference how wide maps are."""
+    layout = result["layout"].upper()
+    return f"{layout}, {'all' if layout == 'NHWC' else str(result['shape'][-1]) + ' wide'} | {result['dtype']}"
+
+
 def norm(paths):
-    print("| tensor | layout | bound | copy | forward | forward and stream | backward from x "
-          "| backward from the stream | decompress "
-          "| with scale, shift and ReLU |\n" + "|---" * 10 + "|")
-    for line in open(paths[0]):
-        f = line.split()
-        if len(f) < 16 or f[1] not in ("nhwc", "nchw"):
-            continue
-        copy, fwd, stream, from_x, from_stream, plain, epilogue = map(float, f[6:13])
-        print(f"| {f[0].split('/')[1]} | {f[1].upper()} | {f[4]} | {copy:.0f} | {fwd:.0f} "
-              f"| {stream:.0f} ({stream / fwd:.2f} x) | {from_x:.0f} "
-              f"| {from_stream:.0f} ({from_stream / from_x:.2f} x) | {plain:.0f} "
-              f"| {epilogue:.0f} ({epilogue / plain:.2f} x) |")
+    """In copies of x, ranges over tensors."""
+    groups = {}
+    for path in paths:
+        with open(path) as file:
+            for result in json.load(file)["tensors"]:
+                groups.setdefault(norm_group(result), []).append(result)
+    print("| layout | dtype | " + " | ".join(NORM_TIMES.values()) + " |\n" + "|---" * (2 + len(NORM_TIMES)) + "|")
+    for name, results in groups.items():
+        over = [[r[time + "_ms"] / r["copy_ms"] for r in results] for time in NORM_TIMES]
+        print(f"| {name} | " + " | ".join(f"{min(each):.2f}-{max(each):.2f}" for each in over) + " |")
 
 
 if len(sys.argv) < 3 or sys.argv[1] not in ("codec", "norm"):

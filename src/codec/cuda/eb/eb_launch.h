@@ -7,8 +7,8 @@
 
 extern "C" { // names that start with comet_
 
-// By the dtype of the tensor. Where channels come last and are no multiple of 4 there is MODE_ANY alone, and MODE_GRID
-// where rows are swept.
+// By the dtype of the tensor. Reaches and modes go together as grid_reach_of and plain_reach_of (MODE_ANY) say. Where
+// channels come last and are no multiple of 4 any mode becomes MODE_ANY.
 cudaError_t comet_eb_launch_compress_f32(Reach reach, Mode mode, const CompressArgs &args, cudaStream_t queue);
 cudaError_t comet_eb_launch_compress_f16(Reach reach, Mode mode, const CompressArgs &args, cudaStream_t queue);
 cudaError_t comet_eb_launch_compress_bf16(Reach reach, Mode mode, const CompressArgs &args, cudaStream_t queue);

@@ -99,7 +99,7 @@ __device__ __forceinline__ u64 for_tiles(DecompressShared &shared, const WalkTil
         more = tiles.advance(next);
         if (more)
             row = read_row(view.table, next, lane);
-        if (!decode(tile, source)) {
+        if (!decode(tile, source)) { // asked first, and of the warp: lanes are not told apart on the common way
             if (lane == 0)
                 left |= (u64)1 << (tile - tiles.first) / tiles.stride;
         }

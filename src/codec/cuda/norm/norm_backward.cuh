@@ -169,7 +169,8 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
         for_numbers<REACH, 2, 4>(
             args.codec.geometry, args.codec.channel_map, maps, table, tile, s, lane,
             [&](int a, int e, const float4 &n, const float4 &k, u64) { // k: of dz, of w, constant
-                if constexpr (SIDES && FORM == FORM_GRID) {            // what is the same for a channel is made once
+                if constexpr (SIDES && FORM == FORM_GRID) {
+                    // what is the same for a channel is made once
                     const float of_code = __fmul_rn(k.y, n.x), rest = __fmaf_rn(k.y, n.y, k.z);
                     const float dz = packed_value<DTYPE>(dy, a, e);
                     put_packed<REACH, DTYPE>(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward pass of a batch normalisation that adds a tensor before the ReLU, or keeps a stream of y beside that of
-// u. A kernel of its own, so that others pay for neither.
+// u (residual_keeps_y: where it does so itself). A kernel of its own, so that others pay for neither.
 #ifndef COMET_CODEC_CUDA_NORM_RESIDUAL_CUH
 #define COMET_CODEC_CUDA_NORM_RESIDUAL_CUH
 
