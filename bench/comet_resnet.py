@@ -200,6 +200,16 @@ class Saved:
         return tensor
 
 
+class ShapeOnly(Saved):
+    """What a max-pool saves in place of its input: its backward pass goes by the indices that it keeps, and asks the
+    input for its shape alone."""
+
+    def decode(self):
+        source = self.stream.source
+        return torch.empty(source.shape, dtype=source.dtype, device=source.session.device,
+                           memory_format=torch.channels_last)
+
+
 def pack(tensor):
     """What autograd keeps of a tensor that it wants to save."""
     saved = getattr(tensor, "comet_saved", None)
@@ -234,6 +244,7 @@ class NormLayer:
         self.rebuild_params = CodecParams(grid=pointer(self.grid))
         self.rebuild_epilogue = CudaEpilogue(channels=channels, scale=gamma, shift=beta, relu=relu)
         self.of_u = self.of_y = None
+        self.feeds_pool = False  # a max-pool, and nothing else
 
     def __call__(self, x, z=None):
         return Normalise.apply(x, self.gamma, self.beta, z, self)
@@ -273,7 +284,7 @@ class NormLayer:
     def saved(self, u_stream, y_stream):
         if y_stream:
             return Saved(y_stream, self.of_y.params)
-        return Saved(u_stream, self.rebuild_params, self.rebuild_epilogue)
+        return (ShapeOnly if self.feeds_pool else Saved)(u_stream, self.rebuild_params, self.rebuild_epilogue)
 
     def backward(self, dy, u_stream, y_stream):
         """Returns dx, dgamma, dbeta and dz, which lies where dy was; without one dx does."""
@@ -357,7 +368,9 @@ def attach(model, session, layer=NormLayer):
     """Makes a ResNet of torchvision, on its device and in channels-last order, use the session. The parameters must
     stay where they are. Returns the layers."""
     model.maxpool.register_forward_hook(CompressOutput(session))
-    return fuse(model, functools.partial(layer, session))
+    layers = fuse(model, functools.partial(layer, session))
+    layers[0].feeds_pool = True
+    return layers
 
 
 def set_precision(name):
