@@ -40,6 +40,10 @@ struct CompressShared : GroupShared {
     alignas(16) u32 columns[GROUP_TILES][COLUMN_WORDS];
 };
 
+// The warps that do what a group needs once. The last one seldom has bytes to copy, for which its record would have to
+// wait.
+enum { WARP_OF_CLAIM = 0, WARP_OF_TABLE = 1, WARP_OF_RECORD = GROUP_TILES - 1 };
+
 // The end of the tensor, which takes longer where it has padding, comes first.
 __device__ __forceinline__ u32 group_of_block() {
     return gridDim.x - 1 - blockIdx.x;
@@ -64,6 +68,12 @@ __device__ __forceinline__ u32 class_of(const quantiser &q, u32 magnitude) {
     while (c < QUANTISER_CLASSES && (q.classes[c].reach == 0 || magnitude > q.classes[c].reach))
         c++;
     return c;
+}
+
+// What the totals say of the range, before the tile's own is added. By the warp that will write the group's record.
+__device__ __forceinline__ void note_range(const CompressArgs &args, CompressShared &shared, u32 lane, u32 warp) {
+    if (warp == WARP_OF_RECORD && lane == 0)
+        shared.range_known = range_so_far(&args.workspace->totals);
 }
 
 // ---- a rare tile ----
@@ -184,7 +194,7 @@ __device__ __forceinline__ void write_special(const CompressArgs &args, Compress
     u32 kind = plan.entry >> ENTRY_KIND_SHIFT, *scratch = shared.scratch[warp];
     if (kind == KIND_CODES && plan.wide) {
         write_wide<REACH>(plan, lane, {scratch + SCRATCH_PLANES, scratch + SCRATCH_HIGH}, scratch + SCRATCH_BALLOTS,
-                          to);
+                          shared.columns[warp], to);
     } else if (kind == KIND_CODES) {
         copy_tile((const u8 *)(scratch + SCRATCH_TABLE), plan.entry & ENTRY_SIZE_MASK, to, lane);
     } else { // planning may have used the place of its values
@@ -236,10 +246,6 @@ __device__ __forceinline__ void take_claim(const CompressArgs &args, GroupShared
     shared.payload = before + room;
     shared.is_last = claimed_groups(answer) + 1 == args.groups;
 }
-
-// The warps that do what a group needs once. The last one seldom has bytes to copy, for which its record would have to
-// wait.
-enum { WARP_OF_CLAIM = 0, WARP_OF_TABLE = 1, WARP_OF_RECORD = GROUP_TILES - 1 };
 
 // The end of a group, and whether it is the last one: then all records are written. By all warps.
 __device__ __forceinline__ bool is_last_group(const CompressArgs &args, const GroupShared &shared, u32 thread) {
@@ -314,14 +320,20 @@ __device__ __forceinline__ void write_mixed(const CompressArgs &args, CompressSh
                                             const TilePlan &plan) {
     const u32 lane = thread & 31, warp = thread >> 5;
     const GroupPlan g = group_plan(shared, lane, warp);
+    unsigned long long answer = 0;
+    u64 start = 0;
     if (warp == WARP_OF_RECORD) {
         note_rare(args, shared, g, group, lane);
-        if (lane == 0)
-            take_claim(args, shared, g.room, stream_start(args), claim_room(&args.workspace->totals, g.room));
+        if (lane == 0) { // the answer is used after the columns are written
+            answer = claim_room(&args.workspace->totals, g.room);
+            start = stream_start(args);
+        }
     }
     const bool special = plan.wide || plan.entry >> ENTRY_KIND_SHIFT != KIND_CODES;
     if (plan.entry && !special)
         write_narrow<REACH>(plan, lane, shared.columns[warp], (u8 *)(shared.scratch[warp] + SCRATCH_TABLE), 0);
+    if (thread == 32 * WARP_OF_RECORD)
+        take_claim(args, shared, g.room, start, answer);
     __syncthreads();
     u8 *to = shared.to;
     if (to == NULL)

@@ -104,9 +104,9 @@ template <int PASS> using NormArgs = typename NormArgsOf<PASS>::Type;
 
 // ---- one channel ----
 
-// The tables that follow from a channel's statistics.
-__device__ __forceinline__ void norm_prepare(const NormPrepareArgs &args, u32 c, float mean, float inverse_std) {
-    float gamma = args.gamma[c], beta = args.beta[c];
+// The tables that follow from a channel's statistics and parameters.
+__device__ __forceinline__ void norm_prepare(const NormPrepareArgs &args, u32 c, float mean, float inverse_std,
+                                             float gamma, float beta) {
     float threshold = gamma < 0.0f ? __fdiv_ru(-beta, gamma) : __fdiv_rd(-beta, gamma);
     if (gamma == 0.0f)
         threshold = beta <= 0.0f ? INFINITY : -INFINITY;

@@ -93,6 +93,25 @@ struct NormPlace {
     }
 };
 
+// The channels of a vector's values where maps are not shorter than it: one, or two if a map ends in it.
+template <u32 VALUES> struct NormRuns {
+    NormPlain first, second;
+    u32 room; // so many values have the first one
+
+    __device__ __forceinline__ NormRuns(const NormTables &tables, const NormPlace &place, u32 at) {
+        const u32 run = place.run(at), end = place.run(at + VALUES - 1);
+        first.take(tables, place.channel(run));
+        second = first, room = VALUES;
+        if (place.map.channels > 1 && run != end) {
+            second.take(tables, place.channel(end));
+            room = (run + 1) * place.map.by_inner.divisor - place.rest - at;
+        }
+    }
+    __device__ __forceinline__ NormPlain of(u32 value) const {
+        return value < room ? first : second;
+    }
+};
+
 // Any layout: values one after the other.
 template <int DTYPE, bool ADDS>
 __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_linear_kernel(const __grid_constant__ NormPlainArgs args) {
@@ -101,6 +120,7 @@ __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_linear_kernel(const _
     const u64 start = (u64)blockIdx.x * A_BLOCK;
     const NormPlace place(args.map, start);
     const float floor = args.tables.floor;
+    const bool is_short = args.map.by_inner.divisor < VALUES && args.map.channels > 1;
     uint4 v[NORM_PLAIN_UNROLL], z[NORM_PLAIN_UNROLL] = {};
 #pragma unroll
     for (u32 i = 0; i < NORM_PLAIN_UNROLL; i++) {
@@ -113,17 +133,17 @@ __global__ void __launch_bounds__(NORM_PLAIN_THREADS) norm_linear_kernel(const _
     }
 #pragma unroll
     for (u32 i = 0; i < NORM_PLAIN_UNROLL; i++) {
-        u32 at = VALUES * (i * NORM_PLAIN_THREADS + threadIdx.x), run = place.run(at);
+        const u32 at = VALUES * (i * NORM_PLAIN_THREADS + threadIdx.x);
+        uint4 *y = (uint4 *)((pattern_of<D> *)args.y + start + at);
         NormPlain n;
-        if (start + at + VALUES <= args.count) {
-            bool is_one = run == place.run(at + VALUES - 1) || args.map.channels == 1;
-            if (is_one)
-                n.take(args.tables, place.channel(run));
-            __stcs((uint4 *)((pattern_of<D> *)args.y + start + at), norm_vector<D, ADDS>(v[i], z[i], floor, [&](int e) {
-                       if (!is_one)
-                           n.take(args.tables, place.channel(place.run(at + e)));
+        if (start + at + VALUES <= args.count && is_short) {
+            __stcs(y, norm_vector<D, ADDS>(v[i], z[i], floor, [&](u32 e) {
+                       n.take(args.tables, place.channel(place.run(at + e)));
                        return n;
                    }));
+        } else if (start + at + VALUES <= args.count) {
+            const NormRuns<VALUES> runs(args.tables, place, at);
+            __stcs(y, norm_vector<D, ADDS>(v[i], z[i], floor, [&](u32 e) { return runs.of(e); }));
         } else {
             for (u32 e = 0; e < VALUES && start + at + e < args.count; e++) {
                 n.take(args.tables, place.channel(place.run(at + e)));
@@ -140,7 +160,7 @@ static __global__ void __launch_bounds__(NORM_PLAIN_THREADS)
     norm_prepare_kernel(const __grid_constant__ NormPrepareArgs args) {
     u32 c = blockIdx.x * NORM_PLAIN_THREADS + threadIdx.x;
     if (c < args.channels)
-        norm_prepare(args, c, args.mean[c], args.inverse_std[c]);
+        norm_prepare(args, c, args.mean[c], args.inverse_std[c], args.gamma[c], args.beta[c]);
 }
 
 // ---- launching ----

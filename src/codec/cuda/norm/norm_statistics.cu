@@ -277,9 +277,9 @@ __device__ __forceinline__ void put_maps(const NormStatisticsArgs &args, const S
 // Whether this block is the last of those with the same counter; it can see what all of them wrote then.
 __device__ __forceinline__ bool is_last_block(const NormStatisticsArgs &args, u32 counter, u32 *shared) {
     const NormStatisticsShape &s = args.shape;
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
+        __threadfence(); // what all threads of the block wrote
         const u32 groups = min(s.groups_a_counter, s.groups - counter * s.groups_a_counter);
         *shared = atomicAdd(args.counters + counter, 1u) + 1 == groups * s.pieces * s.chunks;
         if (*shared)
@@ -365,27 +365,41 @@ __device__ __forceinline__ void add_rest(const NormStatisticsArgs &args, u32 cha
             m = moments_of_both(m, Moments{1.0f, __fsub_rn(load_value<D>(args.x, first + i), base), 0.0f});
 }
 
-__device__ __forceinline__ void put_running(float *running, u32 c, double momentum, double value) {
-    const double kept = __dmul_rn(__dsub_rn(1.0, momentum), (double)running[c]);
-    running[c] = (float)__dadd_rn(kept, __dmul_rn(momentum, value));
+// What a channel's numbers are made of beside its moments. It is asked for before they are known: one wait for all.
+struct StatisticsChannel {
+    float base, running_mean, running_variance, gamma, beta; // base: what its mean is a difference from
+
+    template <comet_dtype D> __device__ __forceinline__ void load(const NormStatisticsArgs &args, u32 c) {
+        base = load_value<D>(args.x, c * args.shape.channel_stride);
+        running_mean = args.running_mean ? args.running_mean[c] : 0.0f;
+        running_variance = args.running_variance ? args.running_variance[c] : 0.0f;
+        gamma = args.prepare.shift ? args.prepare.gamma[c] : 0.0f;
+        beta = args.prepare.shift ? args.prepare.beta[c] : 0.0f;
+    }
+};
+
+__device__ __forceinline__ float running_of(double momentum, float before, double value) {
+    const double kept = __dmul_rn(__dsub_rn(1.0, momentum), (double)before);
+    return (float)__dadd_rn(kept, __dmul_rn(momentum, value));
 }
 
-__device__ __forceinline__ void put_channel(const NormStatisticsArgs &args, u32 c, float base, const Moments &m) {
-    const double mean = __dadd_rn((double)base, (double)m.mean), squares = (double)m.squares;
+__device__ __forceinline__ void put_channel(const NormStatisticsArgs &args, u32 c, const StatisticsChannel &from,
+                                            const Moments &m) {
+    const double mean = __dadd_rn((double)from.base, (double)m.mean), squares = (double)m.squares;
     const double variance = __ddiv_rn(squares, args.count);
     const float rounded = (float)mean;
     const float inverse_std = (float)__ddiv_rn(1.0, __dsqrt_rn(__dadd_rn(variance, args.epsilon)));
     args.mean[c] = rounded;
     args.inverse_std[c] = inverse_std;
     if (args.running_mean)
-        put_running(args.running_mean, c, args.momentum, mean);
+        args.running_mean[c] = running_of(args.momentum, from.running_mean, mean);
     if (args.running_variance)
-        put_running(args.running_variance, c, args.momentum,
-                    __ddiv_rn(squares, args.count > 1.0 ? args.count - 1.0 : 1.0));
+        args.running_variance[c] = running_of(args.momentum, from.running_variance,
+                                              __ddiv_rn(squares, args.count > 1.0 ? args.count - 1.0 : 1.0));
     if (args.prepare.shift)
-        norm_prepare(args.prepare, c, rounded, inverse_std);
+        norm_prepare(args.prepare, c, rounded, inverse_std, from.gamma, from.beta);
     if (c == 0 && args.batches)
-        ++*args.batches;
+        atomicAdd((unsigned long long *)args.batches, 1ull); // nobody waits for what was there
 }
 
 // All channels of a counter's groups.
@@ -399,14 +413,16 @@ __device__ __forceinline__ void put_channels(const NormStatisticsArgs &args, u32
     for (u32 first = begin; first < end; first += abreast) {
         const u32 c = first + (threadIdx.x - index * abreast);
         const bool has_channel = c < end && index < threads;
-        const float base = has_channel ? load_value<D>(args.x, c * s.channel_stride) : 0.0f;
+        StatisticsChannel channel = {};
+        if (has_channel && index == 0)
+            channel.load<D>(args, c);
         if (has_channel)
             tree[threadIdx.x] = channel_moments<D, MAPS>(args, c, index, threads);
         moments_tree(tree, threadIdx.x, has_channel ? index : threads, threads, abreast);
         if (has_channel && index == 0) {
             Moments m = tree[threadIdx.x];
-            add_rest<D>(args, c, base, m);
-            put_channel(args, c, base, m);
+            add_rest<D>(args, c, channel.base, m);
+            put_channel(args, c, channel, m);
         }
         __syncthreads(); // the tree has been read
     }

@@ -403,33 +403,34 @@ __device__ __forceinline__ void plan_wide(u32 lane, u32 (&low)[8], u32 (&high)[8
     plan.entry = plan.header + (c.all & 0xffff);
 }
 
-// Writes the tile straight to where it goes.
+// Writes the tile straight to where it goes; places: 64 words of the warp's own.
 template <int REACH>
 __device__ __forceinline__ void write_wide(const TilePlan &plan, u32 lane, const WideStore &store, const u32 *columns,
-                                           u8 *out) {
+                                           u32 *places, u8 *out) {
     const u32 count = (plan.head & 15) + (plan.head >> 4 & 1), up = 31 - lane;
     WideColumns c;
     wide_columns(store, columns, lane, count, c);
     u32 next = write_front<REACH, true>(plan, lane, count, out);
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
+    for (u32 h = 0; h < 2; h++) {
         u32 flags = c.state[h] << 2 * (lane & 3);
         flags |= __shfl_xor_sync(ALL_LANES, flags, 1);
         flags |= __shfl_xor_sync(ALL_LANES, flags, 2);
         if ((lane & 3) == 0 && lane + 32 * h < 4 * count)
             out[1 + (lane >> 2) + 8 * h] = (u8)flags;
+        const u32 data = plan.header + (c.before[h] & 0xffff);
         if (c.state[h] == COLUMN_SOME)
             put_bytes(out + next + 4 * (c.before[h] >> 16), c.ballot[h], 4);
         if (c.state[h] == COLUMN_SINGLE)
-            out[plan.header + (c.before[h] & 0xffff)] = (u8)c.ballot[h];
+            out[data] = (u8)c.ballot[h];
         u32 stored = c.state[h] == COLUMN_SOME ? c.ballot[h] : c.state[h] == COLUMN_FULL ? ALL_LANES : 0;
-#pragma unroll 4
-        for (u32 j = 0; j < 32 && j + 32 * h < 4 * count; j++) {
-            u32 mine = __shfl_sync(ALL_LANES, stored, j) << up,
-                at = plan.header + (__shfl_sync(ALL_LANES, c.before[h], j) & 0xffff);
-            if ((int)mine < 0)
-                out[at + __popc(mine) - 1] = wide_plane_byte(store, j + 32 * h)[4 * lane];
-        }
+        ((uint2 *)places)[lane] = make_uint2(stored, data - 1);
+        __syncwarp();
+        const u32 *planes = h ? store.high : store.low;
+#pragma unroll 2
+        for (u32 b = 0; b < 8 && b + 8 * h < count; b++)
+            put_columns(out, (const uint4 *)places + 2 * b, up, planes[32 * b + lane]);
+        __syncwarp(); // the places have been read
     }
 }
 
