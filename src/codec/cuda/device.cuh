@@ -32,51 +32,6 @@ static inline cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 
 #endif
 }
 
-// Whether a kernel can start while the one before it ends: from compute capability 9.0 on, and with a driver that can
-// also capture it in a graph.
-static inline bool kernels_overlap() {
-#ifdef COMET_CUDA_EMULATION
-    return false;
-#else
-    int device = 0, major = 0, driver = 0;
-    return cudaGetDevice(&device) == cudaSuccess && cudaDriverGetVersion(&driver) == cudaSuccess && driver >= 12030 &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
-#endif
-}
-
-// The same behind another kernel of ours on the queue: its blocks may start as soon as all of that one's have called
-// let_next_start, and must call await_previous before they touch what that one writes, or write what it reads.
-template <class... Parameters>
-static inline cudaError_t launch_behind(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t queue,
-                                        typename std::common_type<Parameters>::type... arguments) {
-#ifdef COMET_CUDA_EMULATION
-    return launch(kernel, grid, block, queue, arguments...);
-#else
-    void *pointers[] = {(void *)&arguments...};
-    cudaLaunchAttribute overlap = {};
-    cudaLaunchConfig_t config = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = grid, config.blockDim = block, config.stream = queue;
-    config.attrs = &overlap, config.numAttrs = kernels_overlap() ? 1 : 0;
-    return cudaLaunchKernelExC(&config, (const void *)kernel, pointers);
-#endif
-}
-
-// What the next kernel, if launch_behind started it, does ahead of await_previous may go on from here on.
-__device__ __forceinline__ void let_next_start() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-// Waits until the kernel before this one has ended, and with it all before that; what they wrote can be seen.
-__device__ __forceinline__ void await_previous() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // ---- threads ----
 
 // A thread's number in its block, asked for once: compilers like to ask the hardware again at every use, which takes
@@ -116,6 +71,15 @@ template <class T> __device__ __forceinline__ void copy_ahead(T *to, const void 
 __device__ __forceinline__ void await_copies() {
 #ifndef COMET_CUDA_EMULATION
     asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Asks for the line of memory that an address lies in, which is then on its way to the L2 cache.
+__device__ __forceinline__ void ask_for_line(const void *address) {
+#ifdef COMET_CUDA_EMULATION
+    (void)address;
+#else
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 #endif
 }
 

@@ -70,21 +70,6 @@ __device__ __forceinline__ bool value_stats(const CompressArgs &args, CompressSh
     return true;
 }
 
-// Codes of padding in a lane's words become `none`; real[m] gets 0xff where there is none. The tile's bytes if it were
-// raw.
-template <int REACH, int DTYPE>
-__device__ __forceinline__ u32 drop_padding(const Geometry &g, u32 tile, const TileStart &s, u32 lane, u32 none,
-                                            u32 (&u)[8], u32 (&real)[8]) {
-    u32 bits = 0;
-#pragma unroll
-    for (int m = 0; m < 8; m++) {
-        real[m] = tile < g.inner ? ~0u : real_bytes<REACH>(g, s, lane, m);
-        u[m] = choose(real[m], u[m], none);
-        bits += __popc(real[m]);
-    }
-    return __reduce_add_sync(ALL_LANES, bits) / 8 * (DTYPE == COMET_F32 ? 4 : 2);
-}
-
 // A tile whose values need 16-bit codes; value(a, e).
 template <int REACH, int DTYPE, int MODE, class Value>
 __device__ __forceinline__ void compress_wide(const CompressArgs &args, const quantiser_class &c, u32 tile,
@@ -99,7 +84,7 @@ __device__ __forceinline__ void compress_wide(const CompressArgs &args, const qu
     });
     exchange_codes<REACH>(words[0], lane, scratch + SCRATCH_PLANES, low);
     exchange_codes<REACH>(words[1], lane, scratch + SCRATCH_PLANES, high);
-    const u32 raw = drop_padding<REACH, DTYPE>(args.geometry, tile, s, lane, 0, low, real);
+    const u32 raw = VALUE_BYTES<DTYPE> * drop_padding<REACH>(args.geometry, tile, s, lane, 0, low, real);
     plan_wide<REACH>(lane, low, high, real, {scratch + SCRATCH_PLANES, scratch + SCRATCH_HIGH},
                      scratch + SCRATCH_BALLOTS, plan);
     if (plan.entry >= raw) {
@@ -143,7 +128,7 @@ __device__ __forceinline__ void compress_values(const CompressArgs &args, Compre
     exchange_codes<REACH>(words, lane, scratch + SCRATCH_PLANES, u);
     if constexpr (PADDED) {
         u32 real[8];
-        const u32 raw = drop_padding<REACH, DTYPE>(args.geometry, tile, s, lane, SIGN_BITS, u, real);
+        const u32 raw = VALUE_BYTES<DTYPE> * drop_padding<REACH>(args.geometry, tile, s, lane, SIGN_BITS, u, real);
         plan_narrow<REACH, true>(lane, u, real, c.index, scratch + SCRATCH_PLANES, scratch + SCRATCH_BALLOTS, plan);
         if (plan.entry >= raw) // a code tile must be smaller than the raw one
             plan.entry = ENTRY_LEFT;
@@ -161,14 +146,28 @@ __device__ __forceinline__ void compress_common(const CompressArgs &args, Compre
     if constexpr (REACH == REACH_SWEEP)
         compress_swept<DTYPE>(args, shared, c, tile, lane, warp, plan, observe);
     else if constexpr (MODE == MODE_GRID)
-        compress_grid<REACH, DTYPE>(args, shared, c, tile, lane, warp, plan, observe);
+        compress_grid<REACH, DTYPE, false>(args, shared, c, tile, lane, warp, plan, observe);
     else
         compress_values<REACH, DTYPE, MODE, false, Observer::LOADS>(args, shared, tile, lane, warp, plan);
 }
 
-// How what is left of a group is reached: on a grid by lanes, or value by value, whichever way common tiles are read.
+// How what is left of a group is reached: maps on a grid by lanes, whichever way common tiles are read.
 constexpr __host__ __device__ int mixed_reach(int reach, int mode) {
-    return mode != MODE_GRID || reach == REACH_FLAT ? reach : reach_is_last(reach) ? REACH_LAST1 : REACH_ROW1;
+    return mode != MODE_GRID || reach == REACH_FLAT || reach_is_last(reach) ? reach : REACH_ROW1;
+}
+
+// A tile of a grid in a group that has padding. ENTRY_LEFT: it is one for compress_rare, as are all whose statistics
+// are asked for.
+template <int REACH, int DTYPE, class Observer>
+__device__ __forceinline__ void compress_padded(const CompressArgs &args, CompressShared &shared, u32 tile, u32 lane,
+                                                u32 warp, TilePlan &plan, const Observer &observe) {
+    const GridClasses c(quantiser_in(args, shared));
+    if (args.with_stats)
+        return;
+    if constexpr (reach_is_last(REACH))
+        compress_grid<REACH, DTYPE, true>(args, shared, c, tile, lane, warp, plan, observe);
+    else
+        compress_patch<REACH, DTYPE>(args, shared, c, tile, lane, warp, plan, observe);
 }
 
 // Any group; a tile that is planned stays as it is. Grids have no common way for 16-bit codes: what is left of them
@@ -184,7 +183,7 @@ __device__ __noinline__ void compress_mixed(const CompressArgs &args, CompressSh
             compress_values<REACH, DTYPE, MODE, true, Observer::LOADS>(args, shared, tile, lane, warp, plan);
     if constexpr (MODE == MODE_GRID)
         if ((group + 1) * GROUP_TILES > args.geometry.inner && tile < args.geometry.tiles)
-            compress_patch<REACH, DTYPE>(args, shared, tile, lane, warp, plan, observe);
+            compress_padded<REACH, DTYPE>(args, shared, tile, lane, warp, plan, observe);
     if (plan.entry == ENTRY_LEFT) {
         plan.entry = 0;
         __syncwarp();

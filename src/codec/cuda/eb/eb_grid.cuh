@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compressing on a grid: a tile without padding, from values to a plan of its bytes.
+// Compressing on a grid: from the values of a tile to a plan of its bytes.
 #ifndef COMET_CODEC_CUDA_EB_GRID_CUH
 #define COMET_CODEC_CUDA_EB_GRID_CUH
 
@@ -78,8 +78,9 @@ __device__ __forceinline__ bool grid_stats(const CompressArgs &args, CompressSha
     return true;
 }
 
-// Codes of a tile, whose values, scaled and shifted, `look` sees on the way, and their greatest magnitude, or 1.
-template <int REACH, int DTYPE, int TABLES, class Look>
+// Codes of a tile, whose values, scaled and shifted, `look` sees on the way, and their greatest magnitude, or 1. PADDED:
+// there may be padding, the code of which is anything.
+template <int REACH, int DTYPE, int TABLES, bool PADDED, class Look>
 __device__ __forceinline__ u32 grid_codes(const CompressArgs &args, const TileMaps &maps, const float *table,
                                           float inverse, u32 tile, const TileStart &s, u32 lane,
                                           u32 (&w)[8][PIECE_WORDS<DTYPE>], u32 (&words)[8], Look look) {
@@ -89,15 +90,19 @@ __device__ __forceinline__ u32 grid_codes(const CompressArgs &args, const TileMa
     Magnitude magnitude;
     for_numbers<REACH, TABLES, SIDE>(
         args.geometry, args.channel_map, maps, table, tile, s, lane,
-        [&](int a, int e, const float4 &n, const float4 &others, u64) {
+        [&](int a, int e, const float4 &n, const float4 &others, u64 index) {
             const float y = __fmaf_rn(n.x, packed_value<DTYPE>(w, a, e), n.y);
+            const u32 bits = PADDED && index >= args.count ? 0 : __float_as_uint(y); // 0 has no part in it
             if ((IN_ROW ? e : a) % 2)
-                magnitude.add(last, __float_as_uint(y));
-            last = __float_as_uint(y);
+                magnitude.add(last, bits);
+            last = bits;
             q[a][e] = __float_as_uint(__fmaf_rd(__fsub_rn(y, n.z), inverse, n.w));
             look.value(a, e, y, others);
         },
-        [&](int a, int e, u64 index) { look.piece(a, e, index); });
+        [&](int a, int e, u64 index) {
+            if (!PADDED || index < args.count)
+                look.piece(a, e, index);
+        });
     pack_words<REACH>(words, [&](int a0, int e0, int a1, int e1, int a2, int e2, int a3, int e3) {
         return pack_bytes(q[a0][e0], q[a1][e1], q[a2][e2], q[a3][e3]);
     });
@@ -142,8 +147,19 @@ __device__ __forceinline__ bool make_grid_tables(const CompressArgs &args, const
     }
 }
 
-// ENTRY_LEFT: the tile is one for compress_rare.
-template <int REACH, int DTYPE, class Observer>
+// Plans a tile that may have padding, whose codes are anything. ENTRY_LEFT: exact values take less.
+template <int REACH>
+__device__ __forceinline__ void plan_padded(const CompressArgs &args, u32 tile, const TileStart &s, u32 class_index,
+                                            u32 lane, u32 (&u)[8], u32 *scratch, TilePlan &plan) {
+    u32 real[8];
+    const u32 values = drop_padding<REACH>(args.geometry, tile, s, lane, SIGN_BITS, u, real);
+    plan_narrow<REACH, true>(lane, u, real, class_index, scratch + SCRATCH_PLANES, scratch + SCRATCH_BALLOTS, plan);
+    if (plan.entry >= values * (args.dtype == COMET_F32 ? 4 : 2)) // a code tile must be smaller than the raw one
+        plan.entry = ENTRY_LEFT;
+}
+
+// ENTRY_LEFT: the tile is one for compress_rare. PADDED: it may have padding, where channels come last.
+template <int REACH, int DTYPE, bool PADDED, class Observer>
 __device__ __forceinline__ void compress_grid(const CompressArgs &args, CompressShared &shared, const GridClasses &c,
                                               u32 tile, u32 lane, u32 warp, TilePlan &plan, const Observer &observe) {
     const Geometry &g = args.geometry;
@@ -152,19 +168,26 @@ __device__ __forceinline__ void compress_grid(const CompressArgs &args, Compress
     float *table = (float *)(scratch + SCRATCH_TABLE);
     TileMaps maps;
     plan.entry = ENTRY_LEFT;
-    load_tile<REACH, DTYPE>(args.x, g, tile, s, lane, w);
-    const auto look = observe.template at<REACH, DTYPE>(g, tile, s, lane);
+    if (PADDED)
+        load_padded<REACH, DTYPE>(args.x, g, tile, s, lane, w);
+    else
+        load_tile<REACH, DTYPE>(args.x, g, tile, s, lane, w);
+    const auto look = observe.template at<REACH, DTYPE, PADDED>(g, tile, s, lane);
     if (!make_grid_tables<REACH>(args, c, s, lane, table, maps, observe))
         return;
     const u32 magnitude =
-        grid_codes<REACH, DTYPE, Observer::TABLES>(args, maps, table, c.inverse, tile, s, lane, w, words, look);
+        grid_codes<REACH, DTYPE, Observer::TABLES, PADDED>(args, maps, table, c.inverse, tile, s, lane, w, words, look);
     if (!c.take(magnitude))
         return;
     if (args.with_stats && !grid_stats<REACH, DTYPE>(args, shared, table))
         return;
     exchange_codes<REACH>(words, lane, scratch + SCRATCH_PLANES, u);
-    plan_narrow<REACH, false>(lane, u, u, c.index(magnitude), scratch + SCRATCH_PLANES, scratch + SCRATCH_BALLOTS,
-                              plan);
+    if constexpr (PADDED) {
+        plan_padded<REACH>(args, tile, s, c.index(magnitude), lane, u, scratch, plan);
+    } else {
+        plan_narrow<REACH, false>(lane, u, u, c.index(magnitude), scratch + SCRATCH_PLANES, scratch + SCRATCH_BALLOTS,
+                                  plan);
+    }
 }
 
 // ---- the same, in the order of memory ----

@@ -76,6 +76,24 @@ __device__ __forceinline__ void note_range(const CompressArgs &args, CompressSha
         shared.range_known = range_so_far(&args.workspace->totals);
 }
 
+// ---- padding ----
+
+template <int DTYPE> constexpr u32 VALUE_BYTES = DTYPE == COMET_F32 ? 4 : 2;
+
+// Codes of padding in a lane's words become `none`; real[m] gets 0xff where there is none. How many values there are.
+template <int REACH>
+__device__ __forceinline__ u32 drop_padding(const Geometry &g, u32 tile, const TileStart &s, u32 lane, u32 none,
+                                            u32 (&u)[8], u32 (&real)[8]) {
+    u32 bits = 0;
+#pragma unroll
+    for (int m = 0; m < 8; m++) {
+        real[m] = tile < g.inner ? ~0u : real_bytes<REACH>(g, s, lane, m);
+        u[m] = choose(real[m], u[m], none);
+        bits += __popc(real[m]);
+    }
+    return __reduce_add_sync(ALL_LANES, bits) / 8;
+}
+
 // ---- a rare tile ----
 
 template <int REACH, int DTYPE, class Observer>

@@ -9,9 +9,9 @@
 #include "codec/cuda/tile/rare.cuh"
 
 // Looks on while a tensor is compressed on a grid, and sees its values scaled and shifted. at() is asked before a tile
-// without padding for something that gets each of a thread's values, and each piece behind them; numbers() gives what
-// that needs of a channel (TABLES = 2: anything) whose slope is known; value() gets the values of rare tiles. Some
-// tiles come twice. LOADS: how the tensor is read.
+// (PADDED: it may have padding, which is not shown) for something that gets each of a thread's values, and each piece
+// behind them; numbers() gives what that needs of a channel (TABLES = 2: anything) whose slope is known; value() gets
+// the values of rare tiles. Some tiles come twice. LOADS: how the tensor is read.
 //
 // Where values come in the order of memory quads() gives something that keeps a Quad of each four of them: load() is
 // told where they lie, of() says what becomes of a value, and put() writes that of those that are `mine`.
@@ -21,7 +21,7 @@ template <int HOW> struct Unobserved {
         __device__ __forceinline__ void value(int, int, float, const float4 &) const {}
         __device__ __forceinline__ void piece(int, int, u64) const {}
     };
-    template <int REACH, int DTYPE>
+    template <int REACH, int DTYPE, bool PADDED>
     __device__ __forceinline__ Look at(const Geometry &, u32, const TileStart &, u32) const {
         return Look();
     }

@@ -4,7 +4,7 @@
 
 #define KERNEL(reach, pass) norm_backward_kernel<reach, COMET_F32, NORM_FROM_STREAM, pass>
 #define SUMS(reach)         launch(KERNEL(reach, NORM_SUMS), blocks, BLOCK_THREADS, queue, args)
-#define DX(reach)           launch_behind(KERNEL(reach, NORM_DX), blocks, BLOCK_THREADS, queue, args)
+#define DX(reach)           launch(KERNEL(reach, NORM_DX), blocks, BLOCK_THREADS, queue, args)
 
 cudaError_t comet_norm_launch_stream_f32(Reach reach, NormPass pass, const NormBackwardArgs &args, dim3 blocks,
                                          cudaStream_t queue) {

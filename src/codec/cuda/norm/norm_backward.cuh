@@ -51,6 +51,8 @@ template <int REACH, int DTYPE, int FROM, int PASS> struct NormWalk {
             return false;
         if constexpr (AHEAD)
             load_ahead<DTYPE>(args.dy, g, tile, s, lane, shared.ahead[threadIdx.x >> 5]);
+        else if constexpr (FROM == NORM_FROM_STREAM)
+            ask_for_tile<REACH, DTYPE>(args.dy, g, tile, s, lane);
         if constexpr (!reach_is_last(REACH))
             if ((PASS != NORM_DX && REACH != REACH_FLAT && !norm_has_units(g, map)) ||
                 !norm_make_tables<REACH, FROM, PASS>(args, shared.codec.q.classes[0], s, lane, table, maps))
@@ -293,15 +295,11 @@ __global__ void __launch_bounds__(BLOCK_THREADS, norm_backward_blocks(REACH, DTY
     const Geometry &g = args.codec.geometry;
     const NormTiles<PASS> tiles(g.tiles);
     TileMaps none_yet;
-    if (PASS != NORM_DX)
-        let_next_start();
     if constexpr (PASS == NORM_MASKED_SUMS)
         if (!norm_open_mask(args, shared))
             return;
     if (FROM == NORM_FROM_STREAM && !open_stream(args.codec, shared.codec))
         return;
-    if (PASS == NORM_DX)
-        await_previous(); // the stream alone is older than the sums
     if (reach_is_last(REACH) && tiles.has_any())
         norm_make_tables<REACH, FROM, PASS, norm_reads_sides(REACH, DTYPE, FROM, PASS)>(
             args, shared.codec.q.classes[0], tile_start<REACH>(g, tiles.first), lane, shared.tables[warp], none_yet);

@@ -46,7 +46,7 @@ template <int DTYPE> struct NormForward {
     static constexpr int LOADS = LOAD_ONCE, TABLES = 2;
     const NormForwardArgs &args;
 
-    template <int REACH, int UNUSED>
+    template <int REACH, int UNUSED, bool PADDED>
     __device__ __forceinline__ NormLook<REACH, DTYPE> at(const Geometry &, u32, const TileStart &, u32) const {
         return {args.y, args.tables.floor, {}};
     }

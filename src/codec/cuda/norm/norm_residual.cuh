@@ -50,12 +50,14 @@ template <int DTYPE> struct ResidualForward {
     static constexpr int LOADS = LOAD_ONCE, TABLES = 2;
     const NormResidualArgs &args;
 
-    template <int REACH, int UNUSED>
+    template <int REACH, int UNUSED, bool PADDED>
     __device__ __forceinline__ ResidualLook<REACH, DTYPE> at(const Geometry &g, u32 tile, const TileStart &s,
                                                              u32 lane) const {
         ResidualLook<REACH, DTYPE> look;
         look.y = args.forward.y, look.floor = args.forward.tables.floor;
-        if (args.add)
+        if (args.add && PADDED)
+            load_padded<REACH, DTYPE>(args.add, g, tile, s, lane, look.add);
+        else if (args.add)
             load_packed<REACH, DTYPE>(args.add, g, tile, s, lane, look.add);
         else
 #pragma unroll

@@ -42,6 +42,8 @@ template <int DTYPE, int FROM, int PASS> struct NormRows {
             return false;
         SweptQuads order(g, s);
         order.take(maps);
+        if constexpr (FROM == NORM_FROM_STREAM)
+            ask_for_dy(order);
         if constexpr (PASS == NORM_MASKED_SUMS)
             if (!make_dz(order, y))
                 return false;
@@ -59,6 +61,17 @@ template <int DTYPE, int FROM, int PASS> struct NormRows {
         else
             sweep.template pass<FORM_FAR>(tile, quads);
         return true;
+    }
+
+    // dy is on its way to the cache while the stream is decoded.
+    __device__ __forceinline__ void ask_for_dy(const SweptQuads &order) const {
+        typedef typename Pattern<DTYPE>::Word Word;
+        constexpr u32 A_LINE = 128 / sizeof(Word) / 4; // quads
+        static_assert(SWEPT_QUADS <= 2 * 32 * A_LINE, "two lines a lane");
+#pragma unroll
+        for (u32 i = 0; i < 2; i++)
+            if ((lane + 32 * i) * A_LINE < order.quads)
+                ask_for_line((const Word *)args.dy + order.first + (u64)(4 * A_LINE) * (lane + 32 * i));
     }
 
     // Decodes a tile to bytes in the order of memory.

@@ -69,7 +69,7 @@ template <bool FOLDS> struct StatisticsRows {
         at = (const uint4 *)args.x + index;
     }
     __device__ __forceinline__ uint4 next(const NormStatisticsShape &s) {
-        const uint4 v = __ldg(at);
+        const uint4 v = __ldcs(at); // what others left in the L2 cache, the end of x among it, stays there
         at += s.step;
         if (FOLDS && (turn += s.part) >= s.fold) {
             turn -= s.fold;

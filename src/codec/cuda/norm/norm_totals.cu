@@ -40,8 +40,6 @@ enum { TOTAL_CHANNELS = 8, TOTAL_ROWS = 64, TOTAL_THREADS = TOTAL_CHANNELS * TOT
 static __global__ void __launch_bounds__(TOTAL_THREADS)
     norm_totals_last(const __grid_constant__ NormBackwardArgs args) {
     __shared__ Sums all[TOTAL_THREADS];
-    let_next_start();
-    await_previous();
     const NormSums &s = args.sums;
     const u32 row = threadIdx.x / TOTAL_CHANNELS, c = blockIdx.x * TOTAL_CHANNELS + threadIdx.x % TOTAL_CHANNELS;
     Sums sum = {0.0, 0.0};
@@ -86,8 +84,6 @@ static __device__ __forceinline__ u64 map_of(const Geometry &g, const ChannelMap
 static __global__ void __launch_bounds__(BLOCK_THREADS)
     norm_totals_maps(const __grid_constant__ NormBackwardArgs args) {
     __shared__ Sums all[BLOCK_THREADS];
-    let_next_start();
-    await_previous();
     const NormSums &s = args.sums;
     const Geometry &g = args.codec.geometry;
     const ChannelMap &map = args.codec.channel_map;
@@ -110,7 +106,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
 cudaError_t comet_norm_launch_totals(bool is_last, const NormBackwardArgs &args, cudaStream_t queue) {
     const u32 channels = args.sums.channels;
     if (is_last)
-        return launch_behind(norm_totals_last, dim3((channels + TOTAL_CHANNELS - 1) / TOTAL_CHANNELS), TOTAL_THREADS,
-                             queue, args);
-    return launch_behind(norm_totals_maps, dim3(channels), BLOCK_THREADS, queue, args);
+        return launch(norm_totals_last, dim3((channels + TOTAL_CHANNELS - 1) / TOTAL_CHANNELS), TOTAL_THREADS, queue,
+                      args);
+    return launch(norm_totals_maps, dim3(channels), BLOCK_THREADS, queue, args);
 }

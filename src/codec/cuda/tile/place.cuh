@@ -243,12 +243,13 @@ template <int REACH, bool IS_F32, bool FROM_LAST> struct WalkPlace {
 
 // Bytes of a word m of lane l (byte k: row k) that are values, 0xff each; padding is 0. For tiles that have padding.
 template <int REACH> __device__ __forceinline__ u32 real_bytes(const Geometry &g, const TileStart &s, u32 l, u32 m) {
-    LaneStart lane = lane_start<REACH>(g, s, l);
-    u64 position = column_position(g, s, lane.offset + m);
+    const u32 column = s.column + lane_start<REACH>(g, s, l).offset + m, at = rows_on(g, column, g.by_row(column));
+    const u64 left = g.positions - s.position; // a tile's own are counted in 32 bits
+    const u32 end = (u32)(left < 0xffffffffu ? left : 0xffffffffu);
     u32 real = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        if (position + (u64)k * g.row < g.positions)
+        if (at + k * g.row < end)
             real |= 0xffu << 8 * k;
     return real;
 }

@@ -147,8 +147,16 @@ template <int REACH, int DTYPE, int LOADS = LOAD_ONCE>
 __device__ __forceinline__ void load_padded(const void *tensor, const Geometry &g, u32 tile, const TileStart &s,
                                             u32 lane, u32 (&w)[8][PIECE_WORDS<DTYPE>]) {
     typedef typename Pattern<DTYPE>::Word Word;
-    constexpr int STEP = reach_is_last(REACH) ? 0 : 1; // side by side are channels of one position, or positions
     for_pieces<REACH>(g, tile, s, lane, [&](int a, int e, u64 index, u64 position) {
+        if (REACH == REACH_LAST4) { // channels of one position
+#pragma unroll
+            for (int i = 0; i < PIECE_WORDS<DTYPE>; i++)
+                w[a][i] = 0;
+            if (position < g.positions)
+                load_piece<REACH, DTYPE, LOADS>(tensor, index, e, w[a]);
+            return;
+        }
+        constexpr int STEP = reach_is_last(REACH) ? 0 : 1; // side by side are channels of one position, or positions
 #pragma unroll
         for (int i = 0; i < reach_width(REACH); i++) {
             const u32 p =
@@ -157,6 +165,17 @@ __device__ __forceinline__ void load_padded(const void *tensor, const Geometry &
             word = DTYPE != COMET_F32 && (e + i) % 2 ? word | p << 16 : p;
         }
     });
+}
+
+// Asks for a tile's lines of memory, in which eight threads each have their pieces, while there is other work to do.
+template <int REACH, int DTYPE, class Start>
+__device__ __forceinline__ void ask_for_tile(const void *tensor, const Geometry &g, u32 tile, const Start &s,
+                                             u32 lane) {
+    if ((lane & 7) == 0)
+        for_pieces<REACH>(g, tile, s, lane, [&](int, int e, u64 index, u64) {
+            if (e == 0)
+                ask_for_line((const typename Pattern<DTYPE>::Word *)tensor + index);
+        });
 }
 
 // A tile of 16-bit values on its way to shared memory, where channels come last: pairs of words.
