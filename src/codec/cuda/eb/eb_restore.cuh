@@ -465,8 +465,8 @@ __device__ __forceinline__ void paint_swept(const DecompressArgs &args, const Pa
                                             const SweptQuads &order, const float *table, u32 lane, const u32 *words,
                                             Finish finish) {
     const float floor = args.relu ? 0.0f : -INFINITY;
-#pragma unroll 3
-    for (u32 number = lane; number < order.quads; number += 32) {
+    const bool are_split = args.channel_map.by_inner.divisor % 4 != 0; // a map may end within a quad
+    auto paint = [&](u32 number, u32 mine) {
         const u64 index = order.first + 4 * number;
         const u32 word = painter.prepare(words[SweptQuads::place(number)]);
         const QuadMap at = quad_map(args.channel_map, order.skip + 4 * number);
@@ -480,15 +480,25 @@ __device__ __forceinline__ void paint_swept(const DecompressArgs &args, const Pa
                     v[e] = finish(painter.template value<FORM>(word, e, n.x), n, index + e);
         };
         take(at.map, 0);
-        if (at.room < 4)
-            take(at.map + 1, at.room);
+        if (are_split)
+            if (at.room < 4)
+                take(at.map + 1, at.room);
 #pragma unroll
         for (int e = 0; e < 4; e++)
             if (CLAMPS)
                 put_value_clamped<REACH_FLAT, DTYPE>(p, e, v[e], floor);
             else
                 put_value<REACH_FLAT, DTYPE>(p, e, v[e]);
-        put_quad<DTYPE>(args.y, index, p, order.mine_of_any(args.geometry, number));
+        put_quad<DTYPE>(args.y, index, p, mine);
+    };
+    const u32 begin = order.whole_from(args.geometry), end = order.whole_to();
+#pragma unroll 2
+    for (u32 number = begin + lane; number < end; number += 32)
+        paint(number, 15);
+#pragma unroll 1
+    for (u32 i = lane; i < begin + order.quads - end; i += 32) { // both ends
+        const u32 number = i < begin ? i : i - begin + end;
+        paint(number, order.mine_of_any(args.geometry, number));
     }
 }
 

@@ -153,6 +153,12 @@ template <int REACH, int DTYPE, int PASS, class Visit> struct NormRare {
     TileChannels<REACH> channels;
     Visit &visit;
     mutable u32 on; // NORM_MASKED_SUMS: bit 0 says whether the value at hand is on, the others, of the next ones
+    // Of the channel of the last value, as the next one mostly has the same; base: of its grid.
+    mutable u32 known = ~0u;
+    mutable float gamma = 0.0f, threshold = 0.0f, base = 0.0f;
+
+    __device__ __forceinline__ NormRare(const NormArgs<PASS> &a, const TileChannels<REACH> &c, Visit &v, u32 mask)
+        : args(a), channels(c), visit(v), on(mask) {}
 
     __device__ __forceinline__ void next() const {
         visit.next();
@@ -161,28 +167,37 @@ template <int REACH, int DTYPE, int PASS, class Visit> struct NormRare {
         visit.end();
         on >>= 1;
     }
+    // c: the class of codes, or NULL if there are none.
+    __device__ __forceinline__ u32 know_channel(const RarePlace &place, const quantiser_class *c) const {
+        const u32 channel = rare_channel<REACH>(channels, place);
+        if (channel != known) {
+            known = channel;
+            gamma = __ldg(args.tables.gamma + channel), threshold = __ldg(args.tables.threshold + channel);
+            if (c)
+                base = quantiser_grid(c, threshold, gamma).base;
+        }
+        return channel;
+    }
     __device__ __forceinline__ void take(const RarePlace &place, u32 channel, float u) const {
-        const float gamma = __ldg(args.tables.gamma + channel);
         u32 dy = read1 < DTYPE,
             PASS == NORM_MASKED_SUMS ? LOAD_WRITTEN : LOAD_AGAIN > ((const Word *)args.dy + place.index);
         if constexpr (PASS == NORM_MASKED_SUMS) {
             dy = on & 1 ? dy : 0;
             ((Word *)args.dz)[place.index] = (Word)dy;
         }
-        const bool is_off = norm_is_off(u, __ldg(args.tables.threshold + channel), gamma);
+        const bool is_off = norm_is_off(u, threshold, gamma);
         visit.value(place, channel, gamma < 0.0f ? -u : u, is_off ? 0.0f : float_of_pattern<DTYPE>(dy));
     }
     __device__ __forceinline__ void code(const RarePlace &place, int code, const quantiser_class &c) const {
-        const u32 channel = rare_channel<REACH>(channels, place);
-        const grid_channel g =
-            quantiser_grid(&c, __ldg(args.tables.threshold + channel), __ldg(args.tables.gamma + channel));
-        take(place, channel, value_of_code(code, c, g.base));
+        const u32 channel = know_channel(place, &c);
+        take(place, channel, value_of_code(code, c, base));
     }
     __device__ __forceinline__ void pattern(const RarePlace &place, u32 p) const {
-        take(place, rare_channel<REACH>(channels, place), __uint_as_float(p));
+        const u32 channel = know_channel(place, NULL);
+        take(place, channel, __uint_as_float(p));
     }
     __device__ __forceinline__ void of_x(const RarePlace &place) const {
-        const u32 channel = rare_channel<REACH>(channels, place);
+        const u32 channel = know_channel(place, NULL);
         const float x = float_of_pattern<DTYPE>(read1<DTYPE>((const Word *)args.x + place.index));
         take(place, channel, __fmaf_rn(__ldg(args.tables.scale + channel), x, __ldg(args.tables.shift + channel)));
     }
@@ -194,8 +209,11 @@ __device__ __forceinline__ bool norm_visit(const NormArgs<PASS> &args, const qua
                                            u32 tile, u32 lane, u32 on, Visit &visit) {
     const Geometry &g = args.codec.geometry;
     const TileStart s = tile_start<REACH>(g, tile);
-    const NormRare<REACH, DTYPE, PASS, Visit> rare = {args, TileChannels<REACH>(args.codec.channel_map, g, s, lane),
-                                                      visit, on};
+    const NormRare<REACH, DTYPE, PASS, Visit> rare(args, TileChannels<REACH>(args.codec.channel_map, g, s, lane), visit,
+                                                   on);
+    const RarePlace line = rare_place_of<REACH>(g, s, rare_index<REACH>(lane, 0)); // of a step of all lanes
+    if (line.is_real)
+        ask_for_line((const typename Pattern<DTYPE>::Word *)args.dy + line.index);
     if constexpr (FROM == NORM_FROM_STREAM) {
         return visit_tile<REACH>(g, q, source, tile, lane, rare);
     } else {

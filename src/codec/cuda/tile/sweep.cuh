@@ -58,6 +58,14 @@ struct SweptQuads {
         return quads;
     }
 
+    // The quads of whole bands, between the tile's ends; there are some, as a tile has far more columns than a row.
+    __device__ __forceinline__ u32 whole_from(const Geometry &g) const {
+        return g.row - lead / 4;
+    }
+    __device__ __forceinline__ u32 whole_to() const {
+        return (last - lead) / 4;
+    }
+
     // Which values of a quad are the tile's, a bit each. Rows have more than 8 values.
     template <QuadEnd END> __device__ __forceinline__ u32 mine(const Geometry &g, u32 quad) const {
         const u32 at = lead + 4 * quad;
