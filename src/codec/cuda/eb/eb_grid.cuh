@@ -57,6 +57,7 @@ __device__ __forceinline__ bool grid_stats(const CompressArgs &args, CompressSha
     TileMaps maps;
     load_packed<REACH, DTYPE>(args.x, args.geometry, tile, s, lane, w);
     note_range(args, shared, lane, warp);
+    __syncwarp(); // the common way has read its table
     make_table<REACH>(args.geometry, args.channel_map, s, lane, table, maps,
                       [&](u32 channel) { return grid_entries(args, channel); });
     for_numbers<REACH, 1>(

@@ -90,15 +90,15 @@ __device__ __forceinline__ void compress_patch(const CompressArgs &args, Compres
     if (!make_table<REACH>(g, args.channel_map, s, lane, (float *)(scratch + SCRATCH_TABLE), maps,
                            [&](u32 channel) { return grid_numbers(c, grid_entries(args, channel)); }))
         return;
-    const GridPatch<DTYPE, Observer> patch = {
-        args, observe, s, maps, scratch, c.inverse, lane, (u32)(left < 0xffffffffu ? left : 0xffffffffu)};
+    const GridPatch<DTYPE, Observer> patch = {args,    observe,   s,    maps,
+                                              scratch, c.inverse, lane, (u32)(left < 0xffffffffu ? left : 0xffffffffu)};
     const u32 magnitude = patch.quantise_all();
     if (!c.take(magnitude))
         return;
 #pragma unroll
     for (int m = 0; m < 8; m++)
         u[m] = scratch[PATCH_CODES + 32 * m + lane]; // a lane's own
-    __syncwarp(); // they have been read
+    __syncwarp();                                    // they have been read
     plan_padded<REACH>(args, tile, s, c.index(magnitude), lane, u, scratch, plan);
 }
 
