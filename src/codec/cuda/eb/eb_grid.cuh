@@ -79,8 +79,8 @@ __device__ __forceinline__ bool grid_stats(const CompressArgs &args, CompressSha
     return true;
 }
 
-// Codes of a tile, whose values, scaled and shifted, `look` sees on the way, and their greatest magnitude, or 1. PADDED:
-// there may be padding, the code of which is anything.
+// Codes of a tile, whose values, scaled and shifted, `look` sees on the way, and their greatest magnitude, or 1.
+// PADDED: there may be padding, the code of which is anything.
 template <int REACH, int DTYPE, int TABLES, bool PADDED, class Look>
 __device__ __forceinline__ u32 grid_codes(const CompressArgs &args, const TileMaps &maps, const float *table,
                                           float inverse, u32 tile, const TileStart &s, u32 lane,
