@@ -70,6 +70,8 @@ __device__ __forceinline__ u32 class_of(const quantiser &q, u32 magnitude) {
     return c;
 }
 
+// ---- the range ----
+
 // What the totals say of the range, before the tile's own is added. By the warp that will write the group's record.
 __device__ __forceinline__ void note_range(const CompressArgs &args, CompressShared &shared, u32 lane, u32 warp) {
     if (warp == WARP_OF_RECORD && lane == 0)

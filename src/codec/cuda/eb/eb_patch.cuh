@@ -44,7 +44,7 @@ template <int DTYPE, class Observer> struct GridPatch {
             scratch[PATCH_VALUES + 32 * i + lane] = p[i];
     }
 
-    // Biased codes of a loaded column to shared memory. The greatest magnitude of its values.
+    // Biased codes of a loaded column to shared memory; its values are added to the magnitude.
     __device__ __forceinline__ void quantise(u32 column, Magnitude &magnitude) const {
         const float4 *table = (const float4 *)(scratch + SCRATCH_TABLE);
         u32 word = SIGN_BITS;

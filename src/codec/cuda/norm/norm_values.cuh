@@ -211,7 +211,8 @@ __device__ __forceinline__ bool norm_visit(const NormArgs<PASS> &args, const qua
     const TileStart s = tile_start<REACH>(g, tile);
     const NormRare<REACH, DTYPE, PASS, Visit> rare(args, TileChannels<REACH>(args.codec.channel_map, g, s, lane), visit,
                                                    on);
-    const RarePlace line = rare_place_of<REACH>(g, s, rare_index<REACH>(lane, 0)); // of a step of all lanes
+    // lane j asks for what all lanes take as their j-th value, side by side
+    const RarePlace line = rare_place_of<REACH>(g, s, rare_index<REACH>(lane, 0));
     if (line.is_real)
         ask_for_line((const typename Pattern<DTYPE>::Word *)args.dy + line.index);
     if constexpr (FROM == NORM_FROM_STREAM) {
