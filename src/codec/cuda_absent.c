@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comet/cuda.h and comet/cuda_norm.h in a library built without CUDA. */
+/* comet/cuda.h, comet/cuda_norm.h and the device's half of comet/indices.h in a library built without CUDA. */
 #include "comet/cuda.h"
 #include "comet/cuda_norm.h"
+#include "comet/indices.h"
 
 #include "base/fail.h"
 
@@ -84,5 +85,19 @@ comet_status comet_cuda_norm_backward(const comet_cuda_norm *norm, const comet_c
                                       const comet_cuda_norm_residual_back *residual) {
     (void)norm, (void)slot, (void)x, (void)dy, (void)dx, (void)dgamma, (void)dbeta, (void)params, (void)exec;
     (void)status, (void)residual;
+    return absent();
+}
+
+/* ---- comet/indices.h ---- */
+
+comet_status comet_cuda_indices_pack(const comet_pool_window *window, const int64_t *indices, void *packed,
+                                     int32_t *status, void *queue) {
+    (void)window, (void)indices, (void)packed, (void)status, (void)queue;
+    return absent();
+}
+
+comet_status comet_cuda_indices_unpack(const comet_pool_window *window, const void *packed, int64_t *indices,
+                                       void *queue) {
+    (void)window, (void)packed, (void)indices, (void)queue;
     return absent();
 }

@@ -17,8 +17,10 @@ codec                  base
 codec/eb               codec
 codec/eb/cpu           codec/eb
 codec/simple           codec
+codec/indices          codec
 codec/cuda             codec
 codec/cuda/simple      codec/cuda codec/simple
+codec/cuda/indices     codec/cuda codec/indices
 codec/cuda/tile        codec/cuda codec/eb
 codec/cuda/eb          codec/cuda/tile
 codec/cuda/norm        codec/cuda/eb

@@ -76,12 +76,24 @@ static void test_statistics(void **state) {
     assert_true(needs.record_bytes == 0 && needs.workspace_bytes == 0);
 }
 
+static void test_indices(void **state) {
+    (void)state;
+    comet_status expected = absence();
+    comet_pool_window window = COMET_POOL_WINDOW_INIT;
+    int64_t index = 7;
+    int32_t status = 7;
+    unsigned char packed[16] = {7};
+    assert_int_equal(comet_cuda_indices_pack(&window, &index, packed, &status, NULL), expected);
+    assert_int_equal(comet_cuda_indices_unpack(&window, packed, &index, NULL), expected);
+    assert_int_equal(comet_cuda_indices_pack(NULL, NULL, NULL, NULL, NULL), expected);
+    assert_int_equal(comet_cuda_indices_unpack(NULL, NULL, NULL, NULL), expected);
+    assert_true(index == 7 && status == 7 && packed[0] == 7);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_nulls),
-        cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_no_such_device),
+        cmocka_unit_test(test_calls),   cmocka_unit_test(test_nulls),          cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_indices), cmocka_unit_test(test_no_such_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
