@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "entry.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- life ---- */
+
+entry *entry_new(session *s, site *at, const form *how, const tensor_view *view, const comet_tensor *memory,
+                 PyObject *raw) {
+    entry *e = calloc(1, sizeof *e);
+    if (!e) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    Py_INCREF(s);
+    Py_XINCREF(raw);
+    e->owner = s;
+    e->references = 1;
+    e->raw = raw;
+    e->view = *view;
+    e->memory = *memory;
+    e->site = at;
+    e->form = how;
+    e->epilogue = (comet_cuda_epilogue)COMET_CUDA_EPILOGUE_INIT;
+    return e;
+}
+
+entry *entry_share(entry *e) {
+    e->references++;
+    return e;
+}
+
+void entry_release(entry *e) {
+    if (--e->references > 0)
+        return;
+    session *s = e->owner;
+    if (s->read == e)
+        session_drop_read(s);
+    alias_remove(e);
+    if (e->held)
+        comet_device_store_release(e->store, e->held); /* settles, if that has not been done */
+    if (e->source)
+        entry_release(e->source);
+    Py_CLEAR(e->raw);
+    for (int i = 0; i < ENTRY_OBJECTS; i++)
+        Py_CLEAR(e->objects[i]);
+    free(e);
+    Py_DECREF(s);
+}
+
+/* ---- saving ---- */
+
+/* Looks at the values often at first, then now and then: it takes an eighth to a fifth of the time. */
+static int wants_statistics(const site *at) {
+    return at->saves < 8 || at->saves % 10 == 0;
+}
+
+static void choose_bound(const entry *e, role r, comet_codec_params *params) {
+    const site *at = e->site;
+    const double bound = at->set_bound > 0 ? at->set_bound : e->form->bounds[r];
+    params->bound = bound;
+    params->bound_kind = COMET_BOUND_ABSOLUTE;
+    params->stats_kind = COMET_STATS_NONE;
+    if (e->grid.channels) /* in units of a channel's deviation */
+        return;
+    if (wants_statistics(at))
+        params->stats_kind = COMET_STATS_EXACT;
+    if (at->rms > 0)
+        params->bound = bound * at->rms;
+    else
+        params->bound_kind = COMET_BOUND_RELATIVE;
+}
+
+void entry_params(entry *e, role r, comet_codec_params *params, size_t *expected) {
+    const site *at = e->site;
+    *params = e->form->codec;
+    *expected = 0;
+    if (r == ROLE_BITS || r == ROLE_NOISE) {
+        params->codec = COMET_CODEC_MASK;
+        return;
+    }
+    if (e->form->kind == FORM_LOSSLESS)
+        params->codec = COMET_CODEC_ZVC;
+    if (params->codec == COMET_CODEC_EB) {
+        if (e->grid.channels)
+            params->grid = &e->grid;
+        else
+            params->keep_mask = r == ROLE_RELU;
+        choose_bound(e, r, params);
+    }
+    if (at->bytes)
+        *expected = (size_t)((double)at->bytes * (1 + at->margin)) + 1024;
+}
+
+static int issue(entry *e, role r) {
+    comet_device_save save = COMET_DEVICE_SAVE_INIT;
+    comet_codec_params params;
+    site *at = e->site;
+    e->store = session_store(e->owner, e->view.device);
+    if (!e->store || torch_queue(e->view.device, &save.queue))
+        return -1;
+    entry_params(e, r, &params, &save.expected_bytes);
+    save.tensor = &e->memory;
+    save.params = &params;
+    save.owner = e;
+    e->keeps_mask = params.keep_mask;
+    e->bound = e->form->kind == FORM_LOSSLESS ? 0 : at->set_bound > 0 ? at->set_bound : e->form->bounds[r];
+    at->used_bound = e->bound;
+    at->saves++;
+    comet_status status = comet_device_store_save(e->store, &save, &e->held);
+    if (status == COMET_ERROR_MEMORY) { /* it stays as it is */
+        at->kept++;
+        e->held = NULL;
+        e->bound = 0;
+        return 0;
+    }
+    return status == COMET_OK ? session_keep_lead(e->owner, e->store) : raise_status(status, "compressing");
+}
+
+int entry_save(entry *e, role r) {
+    return issue(e, r);
+}
+
+/*
+ * On a grid that is scaled by 1 / deviation, so that the bound is in units of each channel's deviation, not of the
+ * tensor's rms: that is what a batch norm's backward pass reads. Without a shift: neighbours predict the mean.
+ */
+int entry_save_norm(entry *e, PyObject *inverse_deviation) {
+    const int channels_at = e->memory.layout == COMET_NHWC ? e->memory.ndim - 1 : 1;
+    e->grid.channels = e->memory.shape[channels_at];
+    e->grid.scale = view_data(inverse_deviation);
+    PyObject *none = session_no_thresholds(e->owner, e->view.device, e->grid.channels);
+    PyObject *deviation = none ? torch_reciprocal(inverse_deviation) : NULL;
+    if (!deviation)
+        return -1;
+    Py_INCREF(inverse_deviation);
+    Py_INCREF(none);
+    e->objects[0] = inverse_deviation, e->objects[1] = none, e->objects[2] = deviation;
+    e->grid.threshold = view_data(none);
+    e->epilogue.channels = e->grid.channels;
+    e->epilogue.scale = view_data(deviation);
+    e->has_epilogue = 1;
+    return issue(e, ROLE_NORM);
+}
+
+void entry_settled(void *context, void *owner, comet_device_entry *held, const comet_device_settled *how) {
+    entry *e = owner;
+    site *at = e->site;
+    (void)context, (void)held;
+    if (how->status != COMET_OK) {
+        at->kept++;
+        e->bound = 0;
+        return; /* the tensor stays */
+    }
+    if (how->result.bytes) {
+        at->bytes = e->stored_bytes = how->result.bytes;
+        at->raw_total += (double)e->view.bytes;
+        at->stored_total += (double)how->result.bytes;
+        e->stats = how->result.stats;
+    }
+    Py_CLEAR(e->raw);
+}
+
+int entry_settle(entry *e) {
+    while (e->held && comet_device_entry_state(e->held) == 0) {
+        comet_status status = comet_device_store_poll(e->store);
+        if (status == COMET_OK && comet_device_entry_state(e->held) == 0) {
+            Py_BEGIN_ALLOW_THREADS
+            status = comet_device_store_await(e->store, e->held);
+            Py_END_ALLOW_THREADS
+            if (status == COMET_OK)
+                status = comet_device_store_poll(e->store);
+        }
+        if (status != COMET_OK)
+            return raise_status(status, "waiting for a stream");
+    }
+    return 0;
+}
+
+/* ---- reading ---- */
+
+/*
+ * What the site learns from this tensor: here, and not when it arrives, so that a run does not depend on how far the
+ * host is ahead of the device.
+ */
+void entry_learn(entry *e) {
+    if (e->stats.nonzero > 0 && !e->grid.channels) {
+        const double rms = sqrt(e->stats.sum_squares / (double)e->stats.nonzero);
+        if (rms > 0 && isfinite(rms))
+            e->site->rms = rms;
+    }
+    e->stats.nonzero = 0;
+}
+
+static int is_unchanged(const entry *e) {
+    for (int i = 0; i < ENTRY_OBJECTS; i++)
+        if (e->versions[i] && torch_version(e->objects[i]) != e->versions[i]) {
+            PyErr_SetString(PyExc_RuntimeError,
+                            "one of the variables needed for gradient computation has been modified by an inplace "
+                            "operation: the weight or bias of a batch norm");
+            return 0;
+        }
+    return 1;
+}
+
+static PyObject *decode(entry *e, const tensor_view *as) {
+    void *queue;
+    tensor_view view = *as;
+    const int on_cpu = view.device.kind == COMET_CPU;
+    if (!is_unchanged(e) || torch_queue(view.device, &queue))
+        return NULL;
+    if (e->source && comet_device_entry_state(e->held) < 0)
+        return norm_rebuild(e);
+    if (on_cpu && e->grid.channels)
+        view.dtype = COMET_F32; /* as a grid decodes; rescaled behind it */
+    PyObject *tensor = torch_like(&view);
+    if (!tensor)
+        return NULL;
+    comet_tensor memory = e->memory;
+    memory.data = view_data(tensor);
+    if (view.dtype != e->view.dtype)
+        memory.dtype = (comet_dtype)view.dtype;
+    comet_status status = comet_device_store_load(
+        e->store, e->held, queue, !on_cpu && e->has_epilogue ? &e->epilogue : NULL, &memory);
+    if (status != COMET_OK) {
+        raise_status(status, "decompressing");
+        Py_CLEAR(tensor);
+    } else if (on_cpu && e->has_epilogue) {
+        PyObject *scaled = torch_rescale(tensor, e->objects[2], as->dtype);
+        Py_DECREF(tensor);
+        tensor = scaled;
+    } else if (e->scale != 0) {
+        PyObject *scale = PyFloat_FromDouble(e->scale);
+        Py_XDECREF(scale ? torch_multiply(tensor, scale) : NULL);
+        Py_XDECREF(scale);
+        if (PyErr_Occurred())
+            Py_CLEAR(tensor);
+    }
+    return tensor;
+}
+
+static int is_same_view(const tensor_view *a, const tensor_view *b) {
+    if (a->ndim != b->ndim)
+        return 0;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->shape[i] != b->shape[i] || a->strides[i] != b->strides[i])
+            return 0;
+    return 1;
+}
+
+PyObject *entry_read(entry *e, const tensor_view *as) {
+    session *s = e->owner;
+    if (entry_settle(e))
+        return NULL;
+    PyObject *tensor = NULL;
+    if (e->raw) {
+        tensor = e->raw;
+        Py_INCREF(tensor);
+    } else if (s->read == e) {
+        tensor = s->tensor;
+        Py_INCREF(tensor);
+    } else {
+        session_drop_read(s); /* before the next one is made: two would be there at once */
+        entry_learn(e);
+        e->site->loads++;
+        tensor = decode(e, &e->view);
+        if (!tensor)
+            return NULL;
+    }
+    if (e->unread > 0 && !e->raw && s->read != e) { /* somebody else will want it soon */
+        s->read = e, s->tensor = tensor;
+        Py_INCREF(tensor);
+    } else if (e->unread <= 0 && s->read == e) {
+        session_drop_read(s);
+    }
+    if (is_same_view(as, &e->view))
+        return tensor;
+    PyObject *view = torch_as_strided(tensor, as);
+    Py_DECREF(tensor);
+    return view;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native.h"
+#include "frame.h"
+#include "torch_api.h"
+
+int raise_status(comet_status status, const char *what) {
+    const char *why = comet_last_error();
+    PyObject *kind = status == COMET_ERROR_MEMORY ? PyExc_MemoryError : PyExc_RuntimeError;
+    PyErr_Format(kind, "libcomet: %s: %s", what, *why ? why : comet_status_string(status));
+    return -1;
+}
+
+void *object_new(PyTypeObject *type) {
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return allocate(type, 0);
+}
+
+void object_free(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+/* "" if GPU `device` can be used, else why not. */
+static PyObject *gpu_obstacle(PyObject *module, PyObject *device) {
+    (void)module;
+    const long index = PyLong_AsLong(device);
+    if (index == -1 && PyErr_Occurred())
+        return NULL;
+    const comet_status status = comet_cuda_check((int32_t)index);
+    const char *why = comet_last_error();
+    return PyUnicode_FromString(status == COMET_OK ? "" : *why ? why : comet_status_string(status));
+}
+
+static PyMethodDef functions[] = {
+    {"set_torch", torch_api_set, METH_O, "set_torch(dict): what is called of PyTorch"},
+    {"set_token", frame_set_token, METH_O, "set_token(tensor): stands for a batch norm among saved tensors"},
+    {"gpu_obstacle", gpu_obstacle, METH_O, "gpu_obstacle(index) -> why that GPU cannot be used, or ''"},
+    {NULL, NULL, 0, NULL}};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    static PyModuleDef definition = {
+        PyModuleDef_HEAD_INIT, "libcomet._native", "libcomet for PyTorch: what runs for every saved tensor.", -1,
+        functions, NULL, NULL, NULL, NULL};
+    PyObject *module = PyModule_Create(&definition);
+    if (module && (session_make_type(module) || frame_make_type(module) || held_make_types(module) || norm_make_type(module) ||
+                   PyModule_AddStringConstant(module, "version", comet_version_string())))
+        Py_CLEAR(module);
+    return module;
+}

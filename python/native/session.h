@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options, device stores, and what is known of each place in the network whose tensors are held. */
+#ifndef LIBCOMET_SESSION_H
+#define LIBCOMET_SESSION_H
+
+#include "torch_api.h"
+
+/* What a saved tensor is used for in backward, which decides how it may be held. */
+typedef enum role {
+    ROLE_NONE,     /* exact: kept as it is */
+    ROLE_VALUE,    /* input of a convolution or linear layer */
+    ROLE_RELU,     /* result of a ReLU: which values are zero must stay */
+    ROLE_CURVE,    /* input of a SiLU or GELU */
+    ROLE_NORM,     /* input of a batch norm */
+    ROLE_ROW_NORM, /* input of a layer or group norm */
+    ROLE_SHAPE,    /* input of a pooling: backward reads its shape alone */
+    ROLE_INDICES,  /* where a max-pool found its values */
+    ROLE_BITS,     /* a mask of a dropout */
+    ROLE_NOISE,    /* the same as numbers: 0, and one other */
+    ROLES
+} role;
+
+/* How tensors are held: the session's own way is form 0, modules may have others. */
+typedef struct form {
+    enum { FORM_CODEC, FORM_LOSSLESS, FORM_UNTOUCHED } kind;
+    comet_codec_params codec;
+    double bounds[ROLES]; /* relative, by use */
+} form;
+
+enum { FORMS = 64 };
+
+/* One place in the network: an operation's tensor, of one shape, in every step. */
+typedef struct site {
+    struct {
+        const void *owner; /* the weight of the last operation that has one */
+        uint32_t use;      /* how many tensors were held since then */
+        uint32_t role, dtype;
+        int64_t count;
+    } key;
+    PyObject *name;
+    size_t raw_bytes;
+    size_t bytes;       /* of its last stream; 0: unknown */
+    double margin;      /* how much more is set aside: 0.06 is 6 % */
+    double rms;         /* of the non-zeros, when they were last looked at; 0: unknown */
+    double set_bound;   /* by a controller: relative to rms, or to a channel's deviation; 0: the session's */
+    double used_bound;  /* as it was last used */
+    uint64_t saves, aliases, loads, misfits, kept; /* kept: for want of memory as it was */
+    double raw_total, stored_total;                /* over all saves whose size is known */
+    struct site *next;                             /* in the order in which they were found */
+} site;
+
+typedef struct entry entry;
+
+enum { SESSION_DEVICES = 17 }; /* the CPU and 16 GPUs */
+
+typedef struct session {
+    PyObject_HEAD
+    /* options */
+    form forms[FORMS];
+    int form_count;
+    size_t least_bytes, lead_bytes, segment_bytes;
+    comet_threads *threads;
+    /* state */
+    comet_device_store *stores[SESSION_DEVICES];
+    site **sites;
+    size_t site_count, site_room; /* room: a power of two */
+    site *first, **last;
+    entry **aliases; /* by address; open addressing */
+    size_t alias_count, alias_room;
+    size_t greatest; /* tensor held so far, in bytes */
+    PyObject *norms; /* a dict: thread -> the batch norm that it unpacked last */
+    entry *read;     /* the last one that was decoded, while another reader of it is to come, */
+    PyObject *tensor; /* and what came out */
+    PyObject *no_thresholds[SESSION_DEVICES], *index_status[SESSION_DEVICES];
+    int64_t no_threshold_room[SESSION_DEVICES];
+    double kept_bytes, shape_bytes, index_bytes, index_raw_bytes;
+    uint64_t kept_tensors;
+} session;
+
+/* Borrowed; NULL with an exception. */
+comet_device_store *session_store(session *s, comet_device device);
+site *session_site(session *s, const site *key, PyObject *name);
+
+/* A table of NaN, one for each channel: no thresholds. Borrowed; NULL with an exception. */
+PyObject *session_no_thresholds(session *s, comet_device device, int64_t channels);
+
+/* A word that packing indices on a GPU reports into. NULL with an exception. */
+int32_t *session_index_status(session *s, comet_device device);
+
+/* Waits until no more than the session's lead is unsettled. */
+int session_keep_lead(session *s, comet_device_store *store);
+
+/* Forgets the tensor that was decoded last. */
+void session_drop_read(session *s);
+
+/* The batch norm whose values this thread has asked autograd for: norm.c. */
+int session_note_norm(session *s, PyObject *norm);
+
+/* unpack: what autograd calls in backward. */
+PyObject *session_unpack(PyObject *self, PyObject *kept);
+
+#endif

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hands PyTorch's functions to the C module, which is not built against PyTorch."""
+import torch
+
+from libcomet import _native
+
+
+def _rescale(tensor, by_channel, dtype):
+    """The values of a grid times a number for each channel, which is the second dimension."""
+    return tensor.mul_(by_channel.view(-1, *[1] * (tensor.dim() - 2))).to(dtype)
+
+
+def _full_nan(count, device):
+    return torch.full((count,), float("nan"), device=device)
+
+
+def _zeros(device):
+    return torch.zeros(2, dtype=torch.int32, device=device)
+
+
+def _no_cuda(*_):
+    raise RuntimeError("this PyTorch has no CUDA")
+
+
+def _functions():
+    has_cuda = torch.cuda.is_available()
+    return {
+        "Tensor": torch.Tensor,
+        "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
+        "uint8": torch.uint8, "int64": torch.int64, "bool": torch.bool,
+        "empty_strided": torch.empty_strided,
+        "reciprocal": torch.reciprocal,
+        "rescale": _rescale, "full_nan": _full_nan, "zeros": _zeros,
+        "current_stream": torch._C._cuda_getCurrentRawStream if has_cuda else _no_cuda,
+        "memory_alloc": torch.cuda.caching_allocator_alloc,
+        "memory_delete": torch.cuda.caching_allocator_delete,
+        "storage_expired": torch.UntypedStorage._expired,
+        "storage_free": torch.UntypedStorage._free_weak_ref,
+        "cpu": torch.device("cpu"),
+        "cuda": [torch.device("cuda", index) for index in range(torch.cuda.device_count() if has_cuda else 0)],
+    }
+
+
+_native.set_torch(_functions())
+
+
+def gpu_obstacle(index=0):
+    """Why tensors of that GPU cannot be held, or an empty string."""
+    if not torch.cuda.is_available():
+        return "PyTorch finds no GPU"
+    return _native.gpu_obstacle(index)

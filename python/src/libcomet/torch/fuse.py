@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fuse(model): a batch norm, what is added to it and the activation behind it become one call that stores once.
+
+Modules stay where they are: parameters, buffers, names and state_dict do not change. What changes is the `forward` of
+blocks that are known (an attribute of the instance, which `unfuse` takes away again):
+
+* torchvision's ResNets (BasicBlock, Bottleneck and the stem), and timm's of the plain kind
+* in any nn.Sequential, a batch norm followed by ReLU, SiLU or GELU (torchvision's Conv2dNormActivation, VGG, ...)
+
+The one call is made where a session is active and the layer trains on a GPU. Everywhere else, and in exact mode, the
+same layers are called one by one, as they were before.
+"""
+import types
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from libcomet import _native
+from libcomet.torch import scope
+
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+CURVES = (nn.SiLU, nn.GELU)
+_TOKEN = torch.empty(0)
+_native.set_token(_TOKEN)
+
+
+class _Normalise(torch.autograd.Function):
+    """What is held goes among autograd's saved tensors, behind a token: so it is dropped when they are."""
+
+    @staticmethod
+    def forward(ctx, x, added, weight, bias, y, session):
+        ctx.save_for_backward(_TOKEN)
+        ctx.session = session
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        ctx.saved_tensors  # raises if they were dropped
+        dx, dweight, dbias, dadded = ctx.session.last_norm().backward(gradient)
+        return dx, dadded, dweight, dbias, None, None
+
+
+def _is_plain(norm):
+    return type(norm) in NORMS and norm.affine and norm.track_running_stats and norm.momentum is not None
+
+
+def _in_one(norm, x, added, relu, curve):
+    """y of the fused call, or None where it is not for this layer."""
+    running = scope.innermost()
+    if running is None or not norm.training or not x.is_cuda or not torch.is_grad_enabled():
+        return None
+    with torch.no_grad():
+        y = running.frame.norm(running.form, x, added, norm.weight, norm.bias, norm.running_mean, norm.running_var,
+                       norm.num_batches_tracked, relu, curve, norm.momentum, norm.eps)
+    return None if y is None else _Normalise.apply(x, added, norm.weight, norm.bias, y, running.native)
+
+
+def norm_act(norm, activation, x, added=None):
+    """activation(norm(x) + added); both may be None."""
+    relu, curve = isinstance(activation, nn.ReLU), isinstance(activation, CURVES)
+    if _is_plain(norm) and (relu or curve or activation is None) and not (curve and added is not None):
+        y = _in_one(norm, x, added, relu, curve)
+        if y is not None:
+            # SiLU works on a copy when it works in place, and the copy would be stored once more
+            return y if not curve else F.silu(y) if isinstance(activation, nn.SiLU) else activation(y)
+    y = norm(x)
+    if added is not None:
+        y += added
+    return y if activation is None else activation(y)
+
+
+# ---- blocks ----
+
+
+def _short_cut(block, x):
+    downsample = block.downsample
+    if downsample is None:
+        return x
+    if isinstance(downsample, nn.Sequential) and len(downsample) == 2 and _is_plain(downsample[1]):
+        return norm_act(downsample[1], None, downsample[0](x))
+    return downsample(x)
+
+
+def _basic_block(self, x):
+    out = norm_act(self.bn1, self.relu, self.conv1(x))
+    return norm_act(self.bn2, self.relu, self.conv2(out), _short_cut(self, x))
+
+
+def _bottleneck(self, x):
+    out = norm_act(self.bn1, self.relu, self.conv1(x))
+    out = norm_act(self.bn2, self.relu, self.conv2(out))
+    return norm_act(self.bn3, self.relu, self.conv3(out), _short_cut(self, x))
+
+
+def _resnet(self, x):
+    x = self.maxpool(norm_act(self.bn1, self.relu, self.conv1(x)))
+    x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+    return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+def _timm_basic_block(self, x):
+    out = norm_act(self.bn1, self.act1, self.conv1(x))
+    return norm_act(self.bn2, self.act2, self.conv2(out), _short_cut(self, x))
+
+
+def _timm_bottleneck(self, x):
+    out = norm_act(self.bn1, self.act1, self.conv1(x))
+    out = norm_act(self.bn2, self.act2, self.conv2(out))
+    return norm_act(self.bn3, self.act3, self.conv3(out), _short_cut(self, x))
+
+
+def _timm_is_plain(block):
+    """Without what may stand between the layers: drop blocks, anti-aliasing, squeeze-excite, drop path."""
+    absent = ("drop_block", "aa", "se", "drop_path")
+    return all(getattr(block, name, None) is None or isinstance(getattr(block, name), nn.Identity) for name in absent)
+
+
+
+def _sequential(self, x):
+    modules, at = list(self), 0
+    while at < len(modules):
+        module, follower = modules[at], modules[at + 1] if at + 1 < len(modules) else None
+        if _is_plain(module) and isinstance(follower, (nn.ReLU, *CURVES)):
+            x = norm_act(module, follower, x)
+            at += 2
+        else:
+            x = module(x)
+            at += 1
+    return x
+
+
+
+def _forward_for(module):
+    """The forward of a module that is known, else None."""
+    kind = type(module)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    known = {"torchvision.models.resnet.BasicBlock": _basic_block,
+             "torchvision.models.resnet.Bottleneck": _bottleneck,
+             "torchvision.models.resnet.ResNet": _resnet}.get(name)
+    if known:
+        return known
+    if name == "timm.models.resnet.BasicBlock" and _timm_is_plain(module):
+        return _timm_basic_block
+    if name == "timm.models.resnet.Bottleneck" and _timm_is_plain(module):
+        return _timm_bottleneck
+    if kind.forward is nn.Sequential.forward:
+        pairs = zip(list(module)[:-1], list(module)[1:])
+        if any(_is_plain(first) and isinstance(second, (nn.ReLU, *CURVES)) for first, second in pairs):
+            return _sequential
+    return None
+
+
+def fuse(model):
+    """Changes the forward of blocks that are known. Returns the model; model.comet_fused says how many there were."""
+    count = 0
+    for module in model.modules():
+        forward = _forward_for(module)
+        if forward is not None and "forward" not in module.__dict__:
+            module.forward = types.MethodType(forward, module)
+            count += 1
+    model.comet_fused = getattr(model, "comet_fused", 0) + count
+    return model
+
+
+def unfuse(model):
+    """As it was before `fuse`."""
+    for module in model.modules():
+        forward = module.__dict__.get("forward")
+        if getattr(forward, "__func__", None) is not None and forward.__func__.__module__ == __name__:
+            del module.forward
+    if "comet_fused" in model.__dict__:
+        del model.comet_fused
+    return model
