@@ -8,12 +8,18 @@ FUZZ_SECONDS ?= 60
 # `make` builds kernels for all architectures. For tests one is enough, and where no GPU will run them they only have to compile.
 KERNELS ?= -DCOMET_CUDA_ARCHS="80;90" -DCOMET_CUDA_QUICK=OFF
 TEST_KERNELS ?= -DCOMET_CUDA_ARCHS=90 -DCOMET_CUDA_QUICK=$(if $(wildcard /dev/nvidiactl),OFF,ON)
+# What a wheel has machine code for: A100, RTX 30 and 40, H100, B200, RTX 50. Each takes about four minutes to
+# compile on two cores (bench/results/codec-gpu.md): `make wheel ARCHS=90` builds for one.
+ARCHS ?= 80;86;89;90;100;120
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 BUILD = cmake --preset $(1) $(2) && cmake --build --preset $(1) --parallel $(JOBS)
+TEST_OPTIONS = -DCOMET_WERROR=ON -DCOMET_TEST_EMULATION=OFF -DCOMET_BUILD_PYTHON=ON $(TEST_KERNELS)
+TEST_RELEASE = $(call BUILD,release,$(TEST_OPTIONS))
 CTEST = ctest --preset $(1) --parallel $(JOBS)
 
-.PHONY: all demo test gpu-test asan tsan debug fuzz coverage aarch64 format install clean help setup
+.PHONY: all demo test python-test torch-matrix gpu-test wheel asan tsan debug fuzz coverage aarch64 format install \
+	clean help setup
 .DEFAULT_GOAL := all
 
 all: setup ## build the release preset: build/release/comet, build/release/lib/libcomet.so
@@ -29,17 +35,31 @@ test: ## build and run all tests: release with warnings as errors, with the sani
 	@scripts/setup.sh test
 	@start=$$(date +%s) && \
 	{ torch=$$(scripts/torch_venv.sh) || [ $$? = 1 ] || { echo "$$torch" >&2; exit 1; }; } && \
-	$(call BUILD,release,-DCOMET_WERROR=ON -DCOMET_TEST_EMULATION=OFF $(TEST_KERNELS)) && $(call CTEST,release) && \
+	$(TEST_RELEASE) && $(call CTEST,release) && \
 	$(call BUILD,asan,-DCOMET_WERROR=ON) && $(call CTEST,asan) && \
 	$(call BUILD,tsan,-DCOMET_WERROR=ON) && $(call CTEST,tsan) && \
 	echo "make test: everything passed, release, asan and tsan, in $$(($$(date +%s) - start)) s" && \
 	if gpu=$$(build/release/tests/gpu_state); then echo "make test: GPU tests ran on $$gpu"; \
 	else echo "make test: GPU tests ran emulated on the CPU only: $$gpu"; fi && \
-	if scripts/torch_venv.sh --find >/dev/null; then echo "make test: the trainer was compared with PyTorch"; \
-	else echo "make test: the trainer was NOT compared with PyTorch: $$torch"; fi
+	if scripts/torch_venv.sh --find >/dev/null; then \
+	echo "make test: the trainer was compared with PyTorch, the Python package was tested with it"; \
+	else echo "make test: the trainer was NOT compared with PyTorch, the Python package was NOT tested: $$torch"; fi
 
-gpu-test: setup ## build, run what needs a GPU, then under compute-sanitizer; fails where there is none
-	@$(call BUILD,release,$(KERNELS)) && scripts/gpu_test.sh build/release
+python-test: ## build the module for Python and run the tests of the package, with the PyTorch of make test
+	@scripts/setup.sh test
+	@scripts/torch_venv.sh >/dev/null; $(TEST_RELEASE) --target comet_python && scripts/python_test.sh build/release
+
+torch-matrix: ## the same with the oldest, a middle and the newest PyTorch; downloads them once
+	@scripts/setup.sh test
+	@$(TEST_RELEASE) --target comet_python && scripts/torch_matrix.sh build/release
+
+gpu-test: ## build, run what needs a GPU, then under compute-sanitizer; fails where there is none
+	@scripts/setup.sh test
+	@$(call BUILD,release,$(KERNELS) -DCOMET_BUILD_PYTHON=ON) && scripts/gpu_test.sh build/release
+
+wheel: ## build the wheel of the Python package for the GPUs in ARCHS="80;86;89;90;100;120" into build/wheel
+	@scripts/setup.sh wheel
+	@scripts/wheel.sh build/wheel COMET_CUDA_ARCHS="$(ARCHS)"
 
 asan: setup ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run the tests
 	@$(call BUILD,asan) && $(call CTEST,asan)
@@ -73,7 +93,7 @@ clean: ## remove build/
 	@rm -rf build
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 setup:
 	@scripts/setup.sh

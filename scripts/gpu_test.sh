@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs everything that needs a GPU: the tests of a build, then once more, with less effort, under each tool of
-# compute-sanitizer where that works. Prints one summary. Exits with 1 if something failed, or if there is no GPU.
+# Runs everything that needs a GPU: the tests of a build, those of its Python package, then the former once more, with
+# less effort, under each tool of compute-sanitizer where that works. Prints one summary. Exits with 1 if something
+# failed, or if there is no GPU.
 # The build may have been made on another machine: programs are started by path, and BUILD_DIR/lib may hold libraries
 # that they need (libcmocka, say).
-# usage: scripts/gpu_test.sh BUILD_DIR [NAME...]     NAME: only programs whose name contains it
+# usage: scripts/gpu_test.sh BUILD_DIR [NAME...]     NAME: only programs whose name contains it; python: the package
+# COMET_TORCH_PYTHON      the Python with torch for CUDA, torchvision and pytest, python3 by default; pytest may also
+#                         lie in BUILD_DIR/python. COMET_NO_TORCH=1 leaves the package out
 # COMET_TEST_EFFORT       as in all tests (CONTRIBUTING.md)
 # COMET_SANITIZER_EFFORT  the same under compute-sanitizer, 0.02 by default; 0 leaves it out
 set -uo pipefail
@@ -23,6 +26,10 @@ if ! gpu=$("$build/tests/gpu_state"); then
 fi
 
 programs=()
+with_python=$([ $# = 0 ] && echo 1)
+for name in "$@"; do
+    [ "$name" != python ] || with_python=1
+done
 for program in "$build"/tests/test_cuda_*; do
     [ -f "$program" ] && [ -x "$program" ] || continue
     [ $# = 0 ] && programs+=("$program")
@@ -30,7 +37,7 @@ for program in "$build"/tests/test_cuda_*; do
         case ${program##*/} in *"$name"*) programs+=("$program") ;; esac
     done
 done
-if [ ${#programs[@]} = 0 ]; then
+if [ ${#programs[@]} = 0 ] && [ -z "$with_python" ]; then
     echo "gpu-test: no test programs in $build/tests: build them first (make)"
     exit 1
 fi
@@ -57,11 +64,31 @@ run_all() { # run_all TITLE COMMAND...: every program behind COMMAND
     [ ${#bad[@]} = 0 ] || failed=1
 }
 
+# A Python without torch, or whose torch sees no GPU, is a failure here.
+run_python() {
+    local python=${COMET_TORCH_PYTHON:-python3} before status
+    before=$(date +%s)
+    if [ -n "${COMET_NO_TORCH:-}" ]; then
+        summary+=("$(printf '%-10s left out (COMET_NO_TORCH)' python)")
+        return
+    elif "$python" -c 'import torch; assert torch.cuda.is_available(), "torch sees no GPU"' >"$log" 2>&1; then
+        COMET_TORCH_PYTHON=$python scripts/python_test.sh "$build" >"$log" 2>&1
+        status=$?
+    else
+        status=1
+    fi
+    printf '%-10s %-32s %s\n' python "$python" "exit $status, $(($(date +%s) - before)) s"
+    [ $status = 0 ] || { tail -n 60 "$log"; failed=1; }
+    summary+=("$(printf '%-10s %s' python "$(tail -n 1 "$log" | tr -d =)")")
+}
+
 sanitizer=$(command -v compute-sanitizer || command -v /usr/local/cuda/bin/compute-sanitizer || true)
 # Whether it works here: a virtual machine may hide from it what it needs.
 sanitizer_obstacle() {
     if [ "$sanitizer_effort" = 0 ]; then
         echo "left out (COMET_SANITIZER_EFFORT=0)"
+    elif [ ${#programs[@]} = 0 ]; then
+        echo "left out: only the Python package was asked for"
     elif [ -z "$sanitizer" ]; then
         echo "not installed"
     elif ! "$sanitizer" --tool memcheck --error-exitcode 99 "$build/tests/gpu_state" >"$log" 2>&1; then
@@ -69,7 +96,8 @@ sanitizer_obstacle() {
     fi
 }
 
-run_all plain
+[ ${#programs[@]} = 0 ] || run_all plain
+[ -z "$with_python" ] || run_python
 obstacle=$(sanitizer_obstacle)
 if [ -n "$obstacle" ]; then
     summary+=("compute-sanitizer $obstacle")

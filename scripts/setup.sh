@@ -3,12 +3,12 @@
 # Makes sure that what a build needs is installed: Debian packages, named with the reason before anything happens.
 # When nothing is missing it only looks and touches neither the network nor apt.
 #
-# usage: scripts/setup.sh [test|fuzz|format|aarch64]    what that needs, beside what every build needs
+# usage: scripts/setup.sh [test|wheel|fuzz|format|aarch64]    what that needs, beside what every build needs
 # COMET_NO_INSTALL=1   only check: say what is missing, install nothing, exit with 1 if any of it is required
 set -euo pipefail
 
-# How to tell that it is there (a command, a header, a module of Python or a file), the Debian package, and what it is
-# for.
+# How to tell that it is there (a command, a header, a module or a header of Python, or a file), the Debian package, and
+# what it is for.
 required=(
     'command:gcc          gcc           compiles the library and the command'
     'header:stdlib.h      libc6-dev     headers of the C library'
@@ -32,12 +32,15 @@ optional=(
     'header:zfp.h         libzfp-dev    zfp, measured beside Comet by comet bench'
     'header:zstd.h        libzstd-dev   zstd, measured beside Comet by comet bench'
 )
+python_headers='python:Python.h python3-dev the module for Python'
 case ${1:-} in
 '') ;;
 test)
+    required+=("$python_headers")
     [ -n "${COMET_NO_TORCH:-}${COMET_TORCH_PYTHON:-}" ] ||
         wanted+=('module:ensurepip python3-venv PyTorch to compare the trainer with (else those tests are skipped)')
     ;;
+wheel) required+=("$python_headers" 'module:ensurepip python3-venv pip, which builds the wheel') ;;
 fuzz)
     required+=('command:clang clang libFuzzer'
         'fuzzer:clang libclang-rt-14-dev runtime of libFuzzer and the sanitizers')
@@ -49,7 +52,7 @@ aarch64)
         'command:qemu-aarch64 qemu-user runs the tests on this machine')
     ;;
 *)
-    echo "usage: scripts/setup.sh [test|fuzz|format|aarch64]" >&2
+    echo "usage: scripts/setup.sh [test|wheel|fuzz|format|aarch64]" >&2
     exit 2
     ;;
 esac
@@ -60,6 +63,10 @@ present() {
     command:*) command -v "$name" >/dev/null ;;
     file:*) [ -e "$name" ] ;;
     module:*) python3 -c "import $name" 2>/dev/null || /usr/bin/python3 -c "import $name" 2>/dev/null ;;
+    python:*)
+        python3 -c 'import sys, sysconfig; open(sysconfig.get_path("include") + "/" + sys.argv[1])' "$name" \
+            2>/dev/null
+        ;;
     header:*)
         # The compiler knows where to look; the two usual folders are asked first because that is quick.
         [ -e "/usr/include/$name" ] || [ -e "/usr/local/include/$name" ] ||

@@ -29,7 +29,9 @@
  *
  * Queues (cudaStream_t; NULL is the default one) are named in every call. A segment belongs to the queue on which its
  * streams are saved. Where an entry is loaded on another queue, the two are ordered with events. Memory is taken and
- * given in the order of its queue: what is given back may still be in use by work that was issued before.
+ * given in the order of its queue: what is given back may still be in use by work that was issued before. So are
+ * owners: a kernel may be reading the last values of a tensor when it is settled. Queues outlive the store. One that is
+ * captured in a CUDA graph cannot be saved on: COMET_ERROR_UNSUPPORTED.
  *
  * A store is not thread-safe: the caller has a lock (the interpreter's, say), and callbacks run under it, in the thread
  * that calls. Only comet_device_store_await may run without it. Any device may be current; it is so again afterwards.
@@ -95,22 +97,22 @@ typedef struct comet_device_store_options {
 
 /* Where bytes are. Sums over entries that are not released, but for what is said to be a count since the beginning. */
 typedef struct comet_device_store_stats {
-    size_t size;                                      /* sizeof(comet_device_store_stats) */
-    uint64_t entries, unsettled;                      /* how many; of these, not settled yet */
-    size_t raw_bytes;                                 /* of the tensors as they were */
-    size_t unsettled_bytes;                           /* of these, of entries that are not settled */
-    size_t stored_bytes;                              /* of the streams whose size is known */
-    size_t room_bytes;                                /* set aside for all streams on the device */
-    size_t segments, segment_bytes;                   /* taken from the caller now, the workspaces not counted */
-    size_t peak_segment_bytes;                        /* since the store was made, or comet_device_store_reset_peak */
-    size_t workspace_bytes;                           /* taken from the caller for codecs' workspaces */
-    size_t host_bytes, peak_host_bytes;               /* page-locked memory that holds streams */
-    uint64_t saves, loads;                            /* counts: */
-    uint64_t misfits;                                 /* saves that were larger than expected and done once more */
-    uint64_t refused;                                 /* saves, and repeats of misfits, for which there was no memory */
-    uint64_t spills, fetches;                         /* to page-locked memory, and back */
-    uint64_t waits;                                   /* times that comet_device_store_await had to wait */
-    uint64_t queues_joined;                           /* times that two queues were ordered with events */
+    size_t size;                        /* sizeof(comet_device_store_stats) */
+    uint64_t entries, unsettled;        /* how many; of these, not settled yet */
+    size_t raw_bytes;                   /* of the tensors as they were */
+    size_t unsettled_bytes;             /* of these, of entries that are not settled */
+    size_t stored_bytes;                /* of the streams whose size is known */
+    size_t room_bytes;                  /* set aside for all streams on the device */
+    size_t segments, segment_bytes;     /* taken from the caller now, the workspaces not counted */
+    size_t peak_segment_bytes;          /* since the store was made, or comet_device_store_reset_peak */
+    size_t workspace_bytes;             /* taken from the caller for codecs' workspaces */
+    size_t host_bytes, peak_host_bytes; /* page-locked memory that holds streams */
+    uint64_t saves, loads;              /* counts: */
+    uint64_t misfits;                   /* saves that were larger than expected and done once more */
+    uint64_t refused;                   /* saves, and repeats of misfits, for which there was no memory */
+    uint64_t spills, fetches;           /* to page-locked memory, and back */
+    uint64_t waits;                     /* times that comet_device_store_await had to wait */
+    uint64_t queues_joined;             /* times that two queues were ordered with events */
 } comet_device_store_stats;
 
 #define COMET_DEVICE_STORE_STATS_INIT COMET_INIT_ZERO(comet_device_store_stats)
@@ -128,10 +130,12 @@ COMET_API void comet_device_store_reset_peak(comet_device_store *store);
 
 typedef struct comet_device_save {
     size_t size; /* sizeof(comet_device_save) */
-    /* Contiguous in the order of its dimensions, 16-byte aligned on a GPU. Its memory lives until the owner is settled.
+    /*
+     * Contiguous in the order of its dimensions, 16-byte aligned on a GPU. Its memory lives, and its values stay as
+     * they are, until the owner is settled.
      */
     const comet_tensor *tensor;
-    /* Copied. A grid, and on a GPU its tables, live as long as the entry; device_bound and _stats until settled. */
+    /* Copied. A grid's tables live as long as the entry; device_bound and _stats live, unchanged, until settled. */
     const comet_codec_params *params;
     size_t expected_bytes; /* of the stream: of the last step, say, with a margin; 0: unknown, a guess is made */
     void *queue;
@@ -160,7 +164,8 @@ COMET_API void comet_device_store_abandon(comet_device_store *store, comet_devic
 
 /*
  * How to run a call on `queue`: with the store's workspace for that queue, made as large as `workspace_bytes` if it is
- * smaller. `exec` is valid until the next call with the same queue. COMET_ERROR_MEMORY: no memory for it.
+ * smaller. `exec`, made with its initializer, is valid until the next call with the same queue. COMET_ERROR_MEMORY: no
+ * memory for it.
  */
 COMET_API comet_status comet_device_store_exec(comet_device_store *store, void *queue, size_t workspace_bytes,
                                                comet_codec_exec *exec);
@@ -174,12 +179,12 @@ COMET_API int comet_device_entry_state(const comet_device_entry *entry);
 /* Of entries that are not settled: the sum of the tensors' bytes. */
 COMET_API size_t comet_device_store_unsettled_bytes(const comet_device_store *store);
 
-/* The oldest entry that is not settled, or NULL. */
+/* The entry that is not settled whose stream was issued first, or NULL. One that did not fit was issued anew. */
 COMET_API comet_device_entry *comet_device_store_oldest(const comet_device_store *store);
 
 /*
- * Waits until poll can settle the entry, or say that it did not fit. The one call that needs no lock: it reads nothing
- * that others write, but the entry must not be released while it runs.
+ * Waits until poll can settle the entry, or find that it did not fit and issue it anew: then it is waited for again.
+ * The one call that needs no lock, but the entry must not be released while it runs.
  */
 COMET_API comet_status comet_device_store_await(const comet_device_store *store, const comet_device_entry *entry);
 

@@ -90,9 +90,11 @@ void alias_add(entry *e, PyObject *tensor) {
 
 static int is_good_enough(const entry *e, const form *how, role r) {
     const double wanted = how->kind == FORM_CODEC ? how->bounds[r] : 0;
+    if (e->is_mask)
+        return r == ROLE_RELU && how->kind == FORM_CODEC;
     if (e->bound == 0)
         return 1;
-    return e->bound <= 1.001 * wanted && (r != ROLE_RELU || e->keeps_mask);
+    return e->bound <= 1.001 * wanted && e->by_channel == (r == ROLE_NORM) && (r != ROLE_RELU || e->keeps_mask);
 }
 
 entry *alias_find(session *s, const tensor_view *view, const form *how, role r) {

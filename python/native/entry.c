@@ -51,11 +51,6 @@ void entry_release(entry *e) {
 
 /* ---- saving ---- */
 
-/* Looks at the values often at first, then now and then: it takes an eighth to a fifth of the time. */
-static int wants_statistics(const site *at) {
-    return at->saves < 8 || at->saves % 10 == 0;
-}
-
 static void choose_bound(const entry *e, role r, comet_codec_params *params) {
     const site *at = e->site;
     const double bound = at->set_bound > 0 ? at->set_bound : e->form->bounds[r];
@@ -64,19 +59,29 @@ static void choose_bound(const entry *e, role r, comet_codec_params *params) {
     params->stats_kind = COMET_STATS_NONE;
     if (e->grid.channels) /* in units of a channel's deviation */
         return;
-    if (wants_statistics(at))
-        params->stats_kind = COMET_STATS_EXACT;
-    if (at->rms > 0)
+    /* They take an eighth to a fifth of the time, but without them a tensor whose scale has changed is not noticed. */
+    params->stats_kind = COMET_STATS_EXACT;
+    if (e->rms > 0)
+        params->bound = bound * e->rms;
+    else if (at->rms > 0)
         params->bound = bound * at->rms;
     else
         params->bound_kind = COMET_BOUND_RELATIVE;
+}
+
+/* A codec without a bound does not keep zeros apart: of a ReLU's result it would lose the mask, which is all it needs. */
+static int is_mask(const entry *e, role r) {
+    const comet_codec codec = e->form->codec.codec;
+    return r == ROLE_BITS || r == ROLE_NOISE ||
+           (r == ROLE_RELU && e->form->kind == FORM_CODEC && codec != COMET_CODEC_EB && codec != COMET_CODEC_ZVC &&
+            codec != COMET_CODEC_RAW);
 }
 
 void entry_params(entry *e, role r, comet_codec_params *params, size_t *expected) {
     const site *at = e->site;
     *params = e->form->codec;
     *expected = 0;
-    if (r == ROLE_BITS || r == ROLE_NOISE) {
+    if (is_mask(e, r)) {
         params->codec = COMET_CODEC_MASK;
         return;
     }
@@ -93,7 +98,7 @@ void entry_params(entry *e, role r, comet_codec_params *params, size_t *expected
         *expected = (size_t)((double)at->bytes * (1 + at->margin)) + 1024;
 }
 
-static int issue(entry *e, role r) {
+int entry_save(entry *e, role r) {
     comet_device_save save = COMET_DEVICE_SAVE_INIT;
     comet_codec_params params;
     site *at = e->site;
@@ -104,12 +109,19 @@ static int issue(entry *e, role r) {
     save.tensor = &e->memory;
     save.params = &params;
     save.owner = e;
-    e->keeps_mask = params.keep_mask;
+    e->role = r;
+    e->keeps_mask = params.keep_mask || params.codec == COMET_CODEC_MASK;
+    e->is_mask = params.codec == COMET_CODEC_MASK;
+    e->by_channel = e->grid.channels != 0;
+    e->absolute = !e->by_channel && params.codec == COMET_CODEC_EB && params.bound_kind == COMET_BOUND_ABSOLUTE
+                      ? params.bound
+                      : 0;
     e->bound = e->form->kind == FORM_LOSSLESS ? 0 : at->set_bound > 0 ? at->set_bound : e->form->bounds[r];
     at->used_bound = e->bound;
     at->saves++;
     comet_status status = comet_device_store_save(e->store, &save, &e->held);
-    if (status == COMET_ERROR_MEMORY) { /* it stays as it is */
+    /* Without memory, and where a batch norm's statistics are not finite, it stays as it is. */
+    if (status == COMET_ERROR_MEMORY || (status == COMET_ERROR_ARGUMENT && e->by_channel)) {
         at->kept++;
         e->held = NULL;
         e->bound = 0;
@@ -118,40 +130,79 @@ static int issue(entry *e, role r) {
     return status == COMET_OK ? session_keep_lead(e->owner, e->store) : raise_status(status, "compressing");
 }
 
-int entry_save(entry *e, role r) {
-    return issue(e, r);
-}
-
 /*
  * On a grid that is scaled by 1 / deviation, so that the bound is in units of each channel's deviation, not of the
  * tensor's rms: that is what a batch norm's backward pass reads. Without a shift: neighbours predict the mean.
  */
 int entry_save_norm(entry *e, PyObject *inverse_deviation) {
     const int channels_at = e->memory.layout == COMET_NHWC ? e->memory.ndim - 1 : 1;
-    e->grid.channels = e->memory.shape[channels_at];
-    e->grid.scale = view_data(inverse_deviation);
-    PyObject *none = session_no_thresholds(e->owner, e->view.device, e->grid.channels);
-    PyObject *deviation = none ? torch_reciprocal(inverse_deviation) : NULL;
+    const int64_t channels = e->memory.shape[channels_at];
+    PyObject *none = session_no_thresholds(e->owner, e->view.device, channels);
+    PyObject *scale = none ? torch_float(inverse_deviation) : NULL;
+    PyObject *deviation = scale ? torch_reciprocal(scale) : NULL;
+    Py_XINCREF(none);
+    e->objects[0] = scale, e->objects[1] = none, e->objects[2] = deviation;
     if (!deviation)
         return -1;
-    Py_INCREF(inverse_deviation);
-    Py_INCREF(none);
-    e->objects[0] = inverse_deviation, e->objects[1] = none, e->objects[2] = deviation;
+    e->grid.channels = channels;
+    e->grid.scale = view_data(scale);
     e->grid.threshold = view_data(none);
     e->epilogue.channels = e->grid.channels;
     e->epilogue.scale = view_data(deviation);
     e->has_epilogue = 1;
-    return issue(e, ROLE_NORM);
+    return entry_save(e, ROLE_NORM);
+}
+
+static double rms_of(const comet_codec_stats *stats) {
+    const double rms = stats->nonzero > 0 ? sqrt(stats->sum_squares / (double)stats->nonzero) : 0;
+    return isfinite(rms) ? rms : 0;
+}
+
+/*
+ * The bound was set from the values of the last step. Where these are so much smaller that it is twice what it should be
+ * the tensor is held anew, with its own rms. (By 1.5, and every third step of a young network would be.)
+ */
+static int is_too_coarse(const entry *e, const comet_codec_stats *stats) {
+    const double rms = rms_of(stats);
+    return e->absolute > 0 && rms > 0 && e->raw && e->absolute > 2 * e->bound * rms;
+}
+
+int session_redo(session *s) {
+    int failed = 0;
+    while (s->redo) {
+        entry *e = s->redo;
+        s->redo = e->next;
+        e->next = NULL;
+        if (!failed && e->references > 1) {
+            comet_device_entry *before = e->held;
+            e->held = NULL;
+            e->site->misfits++;
+            failed = entry_save(e, e->role);
+            comet_device_store_release(e->store, before);
+        }
+        entry_release(e);
+    }
+    return failed;
 }
 
 void entry_settled(void *context, void *owner, comet_device_entry *held, const comet_device_settled *how) {
     entry *e = owner;
     site *at = e->site;
     (void)context, (void)held;
+    if (e->references == 0) { /* released before it was settled */
+        Py_CLEAR(e->raw);
+        return;
+    }
     if (how->status != COMET_OK) {
         at->kept++;
         e->bound = 0;
         return; /* the tensor stays */
+    }
+    if (is_too_coarse(e, &how->result.stats)) {
+        e->rms = rms_of(&how->result.stats);
+        e->next = e->owner->redo;
+        e->owner->redo = entry_share(e);
+        return; /* the tensor is needed once more */
     }
     if (how->result.bytes) {
         at->bytes = e->stored_bytes = how->result.bytes;
@@ -164,14 +215,16 @@ void entry_settled(void *context, void *owner, comet_device_entry *held, const c
 
 int entry_settle(entry *e) {
     while (e->held && comet_device_entry_state(e->held) == 0) {
-        comet_status status = comet_device_store_poll(e->store);
-        if (status == COMET_OK && comet_device_entry_state(e->held) == 0) {
-            Py_BEGIN_ALLOW_THREADS
-            status = comet_device_store_await(e->store, e->held);
-            Py_END_ALLOW_THREADS
-            if (status == COMET_OK)
-                status = comet_device_store_poll(e->store);
-        }
+        if (session_poll_store(e->owner, e->store))
+            return -1;
+        if (!e->held || comet_device_entry_state(e->held) != 0)
+            break;
+        comet_device_entry *held = comet_device_store_share(e->held);
+        comet_status status;
+        Py_BEGIN_ALLOW_THREADS
+        status = comet_device_store_await(e->store, held);
+        Py_END_ALLOW_THREADS
+        comet_device_store_release(e->store, held); /* meanwhile another thread may have put another in its place */
         if (status != COMET_OK)
             return raise_status(status, "waiting for a stream");
     }
@@ -186,8 +239,8 @@ int entry_settle(entry *e) {
  */
 void entry_learn(entry *e) {
     if (e->stats.nonzero > 0 && !e->grid.channels) {
-        const double rms = sqrt(e->stats.sum_squares / (double)e->stats.nonzero);
-        if (rms > 0 && isfinite(rms))
+        const double rms = rms_of(&e->stats);
+        if (rms > 0)
             e->site->rms = rms;
     }
     e->stats.nonzero = 0;
@@ -269,8 +322,10 @@ PyObject *entry_read(entry *e, const tensor_view *as) {
             return NULL;
     }
     if (e->unread > 0 && !e->raw && s->read != e) { /* somebody else will want it soon */
-        s->read = e, s->tensor = tensor;
+        PyObject *other = s->tensor; /* of another thread, while PyTorch had let go of the lock */
         Py_INCREF(tensor);
+        s->read = e, s->tensor = tensor;
+        Py_XDECREF(other);
     } else if (e->unread <= 0 && s->read == e) {
         session_drop_read(s);
     }

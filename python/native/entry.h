@@ -19,7 +19,12 @@ struct entry {
     site *site;
     const form *form;
     double bound; /* that it was held with, relative; 0: exact */
-    int keeps_mask;
+    double rms;      /* of its own values, where it had to be done again; 0: the site's */
+    double absolute; /* the same in the tensor's own units; 0: exact, or that is not how it was given */
+    int by_channel;  /* the bound is in units of each channel's deviation, not of the tensor's rms */
+    int keeps_mask, is_mask; /* is_mask: and nothing else */
+    role role;
+    entry *next; /* among those that must be done again */
     size_t stored_bytes;
     comet_codec_stats stats; /* count 0: not known */
     /* What values go through when they come back. */
@@ -47,6 +52,9 @@ int entry_save(entry *e, role r);
 
 /* The same for a batch norm's input, whose statistics are known: one by channel. */
 int entry_save_norm(entry *e, PyObject *inverse_deviation);
+
+/* After every poll: what was held too coarsely, because its scale has changed since the last step, is done again. */
+int session_redo(session *s);
 
 /* Waits until it is known whether the stream is there. */
 int entry_settle(entry *e);

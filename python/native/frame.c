@@ -32,12 +32,26 @@ static void frame_dealloc(PyObject *self) {
     if (f->waiting)
         entry_release(f->waiting);
     Py_CLEAR(f->norm);
+    Py_CLEAR(f->calls);
     Py_CLEAR(f->names);
     Py_CLEAR(f->session);
     object_free(self);
 }
 
 /* ---- which tensor of an operation this is ---- */
+
+/* Views of the operation's arguments, read once; NULL: none that we know. */
+static const tensor_view *input_of(frame *f) {
+    if (f->input_state == VIEW_UNREAD)
+        f->input_state = view_read(f->input, &f->input_view) == 0 ? VIEW_READ : VIEW_NONE;
+    return f->input_state == VIEW_READ ? &f->input_view : NULL;
+}
+
+static const tensor_view *weight_of(frame *f) {
+    if (f->weight_state == VIEW_UNREAD)
+        f->weight_state = f->weight && view_read_any(f->weight, &f->weight_view) == 0 ? VIEW_READ : VIEW_NONE;
+    return f->weight_state == VIEW_READ ? &f->weight_view : NULL;
+}
 
 static int is_floating(const tensor_view *v) {
     return v->dtype == COMET_F32 || v->dtype == COMET_F16 || v->dtype == COMET_BF16;
@@ -58,33 +72,32 @@ static int has_extents_of(const tensor_view *v, const tensor_view *other) {
  * The input of a layer, and not its weight. Casts of both (autocast makes them inside the operation) have other memory
  * than the arguments: extents must tell. Where they cannot, the tensor is kept as it is.
  */
-static int is_input_of_layer(const frame *f, const tensor_view *v) {
-    tensor_view input, weight;
-    if (view_read(f->input, &input) || input.count != v->count)
+static int is_input_of_layer(frame *f, const tensor_view *v) {
+    const tensor_view *input = input_of(f), *weight;
+    if (!input || input->count != v->count)
         return 0;
-    if (v->data == input.data)
+    if (v->data == input->data)
         return 1;
-    void *memory = f->weight ? view_data(f->weight) : NULL;
-    if (!f->weight || !memory || v->data == memory || view_read_any(f->weight, &weight))
-        return 0;
-    return v->dtype != input.dtype && !has_extents_of(v, &weight);
+    weight = weight_of(f);
+    return weight && v->data != weight->data && v->dtype != input->dtype && !has_extents_of(v, weight);
 }
 
 /* The user's own, which is alive as long as he likes: holding it once more would save nothing. */
-static int is_users(const frame *f, const tensor_view *v) {
-    return view_data(f->input) == v->data && torch_is_leaf(f->input);
+static int is_users(frame *f, const tensor_view *v) {
+    const tensor_view *input = input_of(f);
+    return input && input->data == v->data && torch_is_leaf(f->input);
 }
 
 static int is_large(const frame *f, const tensor_view *v) {
-    return v->bytes >= f->session->least_bytes;
+    return v->bytes >= f->session->least_bytes && v->count > 0;
 }
 
-static int counts_like_input(const frame *f, const tensor_view *v) {
-    tensor_view input;
-    return view_read(f->input, &input) == 0 && input.count == v->count;
+static int counts_like_input(frame *f, const tensor_view *v) {
+    const tensor_view *input = input_of(f);
+    return input && input->count == v->count;
 }
 
-static role role_in(const frame *f, const tensor_view *v) {
+static role role_in(frame *f, const tensor_view *v) {
     if (f->form->kind == FORM_UNTOUCHED || !is_large(f, v))
         return ROLE_NONE;
     if (!is_floating(v))
@@ -93,7 +106,7 @@ static role role_in(const frame *f, const tensor_view *v) {
                                                               : ROLE_NONE;
     switch (f->op) {
     case OP_LAYER:
-        return is_input_of_layer(f, v) && !is_users(f, v) ? ROLE_VALUE : ROLE_NONE;
+        return is_input_of_layer(f, v) && !is_users(f, v) && !torch_is_of_parameter(f->input) ? ROLE_VALUE : ROLE_NONE;
     case OP_RELU:
         return counts_like_input(f, v) ? ROLE_RELU : ROLE_NONE;
     case OP_CURVE:
@@ -114,7 +127,7 @@ static role role_in(const frame *f, const tensor_view *v) {
 }
 
 /* Exact mode holds what can be held without loss. */
-static role role_of(const frame *f, const tensor_view *v) {
+static role role_of(frame *f, const tensor_view *v) {
     const role r = role_in(f, v);
     const int lossy = r == ROLE_VALUE || r == ROLE_CURVE || r == ROLE_NORM || r == ROLE_ROW_NORM;
     return lossy && f->form->kind == FORM_LOSSLESS ? ROLE_NONE : r;
@@ -166,9 +179,9 @@ static int is_aligned(const tensor_view *v) {
  * The tensor without its graph, and its memory as codecs want it. Views with gaps or repeated values are copied. NULL:
  * an exception.
  */
-static PyObject *memory_of(const frame *f, PyObject *tensor, tensor_view *v, comet_tensor *memory, int *is_copy) {
-    tensor_view weight;
-    const int is_convolution = f->weight && view_read_any(f->weight, &weight) == 0 && weight.ndim > 2;
+static PyObject *memory_of(frame *f, PyObject *tensor, tensor_view *v, comet_tensor *memory, int *is_copy) {
+    const tensor_view *weight = weight_of(f);
+    const int is_convolution = weight && weight->ndim > 2;
     const map_order order = order_of(f->op, is_convolution);
     *is_copy = !is_aligned(v) || !view_in_memory_order(v, order, memory);
     if (!*is_copy)
@@ -194,13 +207,14 @@ static int save(frame *f, entry *e, role r) {
 
 static PyObject *hold(frame *f, PyObject *tensor, tensor_view *v, role r) {
     session *s = f->session;
-    entry *found = alias_find(s, v, f->form, r);
+    comet_tensor memory;
+    const int is_dense = view_in_memory_order(v, ORDER_CHANNELS_SECOND, &memory);
+    entry *found = is_dense ? alias_find(s, v, f->form, r) : NULL;
     if (found) {
         found->site->aliases++;
         return held_new(found, v);
     }
     site *at = frame_site(f, r, v);
-    comet_tensor memory;
     int is_copy;
     PyObject *raw = at ? memory_of(f, tensor, v, &memory, &is_copy) : NULL;
     if (!raw)
@@ -238,12 +252,12 @@ static PyObject *hold_indices(frame *f, PyObject *tensor, const tensor_view *v) 
     if (v->ndim != 4 || !window.kernel[0] || !view_in_memory_order(v, ORDER_CHANNELS_SECOND, &memory) ||
         memory.layout == COMET_FLAT)
         return held_kept(tensor);
-    tensor_view input;
-    if (view_read(f->input, &input) || input.ndim != 4)
+    const tensor_view *input = input_of(f);
+    if (!input || input->ndim != 4)
         return PyErr_Occurred() ? NULL : held_kept(tensor);
     window.batch = v->shape[0], window.channels = v->shape[1];
     window.output[0] = v->shape[2], window.output[1] = v->shape[3];
-    window.input[0] = input.shape[2], window.input[1] = input.shape[3];
+    window.input[0] = input->shape[2], window.input[1] = input->shape[3];
     window.layout = memory.layout;
     if (comet_indices_bytes(&window, &bytes) != COMET_OK)
         return held_kept(tensor); /* windows of more than 256 places, say */
@@ -273,16 +287,39 @@ static PyObject *hold_indices(frame *f, PyObject *tensor, const tensor_view *v) 
     return held;
 }
 
+/* The memory of an argument of the operation: its weight, or running statistics. */
+static int is_argument(const frame *f, const void *data) {
+    const Py_ssize_t count = PyTuple_Size(f->args);
+    Py_ssize_t at = 0;
+    PyObject *key, *value;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (torch_is_tensor(value = PyTuple_GetItem(f->args, i)) && view_data(value) == data)
+            return 1;
+    while (f->kwargs && PyDict_Next(f->kwargs, &at, &key, &value))
+        if (torch_is_tensor(value) && view_data(value) == data)
+            return 1;
+    return 0;
+}
+
 /* Statistics of a batch norm are vectors with a value for each channel; those that the caller gave are not among them.
  */
 static void notice_vector(frame *f, PyObject *tensor, const tensor_view *v) {
-    tensor_view input;
-    if (f->op != OP_BATCH_NORM || !f->waiting || v->ndim != 1 || v->dtype != COMET_F32 || v->version != 0 ||
-        f->vector_count == FRAME_VECTORS || view_read(f->input, &input) || input.ndim < 2 ||
-        input.shape[1] != v->shape[0])
+    const tensor_view *input;
+    if (v->ndim != 1 || !is_floating(v) || f->vector_count == FRAME_VECTORS || !(input = input_of(f)) ||
+        input->ndim < 2 || input->shape[1] != v->shape[0] || is_argument(f, v->data))
         return;
     Py_INCREF(tensor);
     f->vectors[f->vector_count++] = tensor;
+}
+
+static PyObject *keep(frame *f, PyObject *tensor) {
+    f->session->kept_tensors++;
+    return held_kept(tensor);
+}
+
+/* Most of what is saved is small: a batch norm's vectors, weights. Only of a batch norm do we want to see those. */
+static int is_worth_a_look(const frame *f, PyObject *tensor) {
+    return f->waiting || torch_bytes(tensor) >= (long long)f->session->least_bytes;
 }
 
 static PyObject *the_token;
@@ -295,6 +332,11 @@ PyObject *frame_set_token(PyObject *module, PyObject *token) {
     Py_RETURN_NONE;
 }
 
+PyObject *frame_token(void) {
+    Py_INCREF(the_token);
+    return the_token;
+}
+
 static PyObject *frame_pack(PyObject *self, PyObject *tensor) {
     frame *f = (frame *)self;
     tensor_view v;
@@ -303,7 +345,9 @@ static PyObject *frame_pack(PyObject *self, PyObject *tensor) {
         f->norm = NULL;
         return norm;
     }
-    const int readable = f->op != OP_NONE ? view_read(tensor, &v) : 1;
+    if (f->op == OP_NONE || !is_worth_a_look(f, tensor))
+        return PyErr_Occurred() ? NULL : keep(f, tensor);
+    const int readable = view_read(tensor, &v);
     if (readable < 0)
         return NULL;
     if (readable == 0) {
@@ -320,82 +364,193 @@ static PyObject *frame_pack(PyObject *self, PyObject *tensor) {
             return hold_noise(f, tensor, &v);
         if (r != ROLE_NONE)
             return hold(f, tensor, &v, r);
-        notice_vector(f, tensor, &v);
+        if (f->waiting)
+            notice_vector(f, tensor, &v);
         f->session->kept_bytes += (double)v.bytes;
     }
-    f->session->kept_tensors++;
-    return held_kept(tensor);
+    return keep(f, tensor);
 }
 
 /* ---- operations ---- */
 
-/* begin(operation, form, input, weight or None, pool or None) */
-static PyObject *frame_begin(PyObject *self, PyObject *args) {
-    frame *f = (frame *)self;
-    int op, form;
-    PyObject *input, *weight, *pool;
-    if (!PyArg_ParseTuple(args, "iiOOO", &op, &form, &input, &weight, &pool))
-        return NULL;
-    if (form < 0 || form >= f->session->form_count)
-        return PyErr_Format(PyExc_IndexError, "there is no form %d", form);
-    f->op = (operation)op;
-    f->form = &f->session->forms[form];
-    f->input = input;
-    f->weight = weight == Py_None ? NULL : weight;
-    if (f->weight) {
-        f->owner = weight;
-        f->use = 0;
+/*
+ * A parameter is a place in the network; so is each further use of it in the same pass. What is no parameter of the
+ * model (a weight that is computed in every pass) is none: its address means nothing.
+ */
+int frame_enter_owner(frame *f, PyObject *parameter) {
+    PyObject *key = PyLong_FromVoidPtr(parameter);
+    const int is_known = key ? PyDict_Contains(f->names, key) : -1;
+    if (is_known > 0) {
+        PyObject *before = f->calls ? PyDict_GetItemWithError(f->calls, key) : NULL;
+        const long calls = before ? PyLong_AsLong(before) + 1 : 0;
+        PyObject *now = PyLong_FromLong(calls);
+        if (now && (f->calls || (f->calls = PyDict_New())))
+            PyDict_SetItem(f->calls, key, now);
+        Py_XDECREF(now);
+        f->owner = parameter;
+        f->use = (uint32_t)calls << 16;
     }
-    f->window = (comet_pool_window)COMET_POOL_WINDOW_INIT;
-    f->window.kernel[0] = 0; /* unknown */
-    if (pool != Py_None) {
-        int32_t *const to[] = {f->window.kernel, f->window.stride, f->window.padding, f->window.dilation};
-        for (int i = 0; i < 8; i++)
-            to[i / 2][i % 2] = (int32_t)PyLong_AsLong(PyTuple_GetItem(pool, i));
-        if (PyErr_Occurred())
-            return NULL;
-    }
+    Py_XDECREF(key);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* What is known of PyTorch's functions (ops.py): function -> (operation, position of the weight, pool window or None). */
+static PyObject *known;
+
+PyObject *frame_set_known(PyObject *module, PyObject *table) {
+    (void)module;
+    if (!PyDict_Check(table))
+        return PyErr_Format(PyExc_TypeError, "a dict is wanted");
+    Py_INCREF(table);
+    Py_XDECREF(known);
+    known = table;
     Py_RETURN_NONE;
+}
+
+/* An argument by position or name; borrowed, NULL: it was not given. */
+static PyObject *argument(PyObject *args, PyObject *kwargs, Py_ssize_t position, const char *name) {
+    if (position < PyTuple_Size(args))
+        return PyTuple_GetItem(args, position);
+    return kwargs ? PyDict_GetItemString(kwargs, name) : NULL;
+}
+
+static int read_window(frame *f, PyObject *find, PyObject *args, PyObject *kwargs) {
+    PyObject *empty = kwargs ? NULL : PyDict_New();
+    PyObject *pool = PyObject_CallFunctionObjArgs(find, args, kwargs ? kwargs : empty, NULL);
+    Py_XDECREF(empty);
+    if (!pool)
+        return -1;
+    f->window = (comet_pool_window)COMET_POOL_WINDOW_INIT;
+    int32_t *const to[] = {f->window.kernel, f->window.stride, f->window.padding, f->window.dilation};
+    for (int i = 0; i < 8; i++)
+        to[i / 2][i % 2] = (int32_t)PyLong_AsLong(PyTuple_GetItem(pool, i));
+    Py_DECREF(pool);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* 1: the operation runs under our eyes. 0: it is none of ours after all. */
+static int begin(frame *f, PyObject *entry_of_table, PyObject *args, PyObject *kwargs) {
+    const long op = PyLong_AsLong(PyTuple_GetItem(entry_of_table, 0));
+    const Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GetItem(entry_of_table, 1));
+    PyObject *find_window = PyTuple_GetItem(entry_of_table, 2);
+    PyObject *input = argument(args, kwargs, 0, "input"), *weight = NULL;
+    if (!input)
+        return 0;
+    if (position > 0)
+        weight = argument(args, kwargs, position, "weight");
+    f->op = (operation)op;
+    f->input = input;
+    f->args = args, f->kwargs = kwargs;
+    f->weight = weight == Py_None ? NULL : weight;
+    f->input_state = f->weight_state = VIEW_UNREAD;
+    f->window.kernel[0] = 0; /* unknown */
+    if (f->weight && frame_enter_owner(f, f->weight))
+        return -1;
+    if (find_window != Py_None && read_window(f, find_window, args, kwargs))
+        return -1;
+    return 1;
 }
 
 static int save_waiting(frame *f) {
     entry *e = f->waiting;
-    /* mean, 1 / deviation; in another order, or with more of them, it would be something that we do not know */
-    const int known = f->vector_count == 2 && e->memory.layout != COMET_FLAT &&
-                      f->form->codec.codec == COMET_CODEC_EB;
-    return known ? entry_save_norm(e, f->vectors[1]) : entry_save(e, ROLE_ROW_NORM);
+    if (f->form->codec.codec != COMET_CODEC_EB)
+        return entry_save(e, ROLE_NORM);
+    /* Mean and 1 / deviation of the batch. With running statistics there are none, and the tensor stays as it is. */
+    if (f->vector_count != 2 || e->memory.layout == COMET_FLAT)
+        return 0;
+    return entry_save_norm(e, f->vectors[1]);
 }
 
-static PyObject *frame_end(PyObject *self, PyObject *failed) {
-    frame *f = (frame *)self;
+/* The operation has returned, or raised: then an exception is set, and stays. */
+static int end(frame *f, int failed) {
     int result = 0;
     if (f->waiting) {
-        if (failed == Py_False)
+        entry *e = f->waiting;
+        if (!failed)
             result = save_waiting(f);
-        entry_release(f->waiting);
         f->waiting = NULL;
+        entry_release(e);
     }
     drop_vectors(f);
     f->op = OP_NONE;
     f->input = f->weight = NULL;
-    if (result)
-        return NULL;
-    Py_RETURN_NONE;
+    return result;
 }
 
+static PyObject *run_known(frame *f, PyObject *function, PyObject *entry_of_table, PyObject *args, PyObject *kwargs) {
+    const frame outer = *f; /* a known operation within another: both are references of the caller's */
+    const int begun = begin(f, entry_of_table, args, kwargs);
+    PyObject *result = begun < 0 ? NULL : PyObject_Call(function, args, kwargs);
+    if (end(f, result == NULL))
+        Py_CLEAR(result);
+    f->op = outer.op, f->input = outer.input, f->weight = outer.weight;
+    f->args = outer.args, f->kwargs = outer.kwargs;
+    f->input_state = f->weight_state = VIEW_UNREAD;
+    return result;
+}
+
+/*
+ * What PyTorch calls in place of every function while the frame is on its stack of modes: this is how the operation that
+ * saves a tensor is known. (function, types, args, kwargs)
+ */
+static PyObject *frame_torch_function(PyObject *self, PyObject *arguments) {
+    PyObject *function, *types, *args = NULL, *kwargs = NULL, *none = NULL, *result = NULL;
+    if (!PyArg_ParseTuple(arguments, "OO|OO", &function, &types, &args, &kwargs))
+        return NULL;
+    if (!args && !(args = none = PyTuple_New(0)))
+        return NULL;
+    if (kwargs == Py_None)
+        kwargs = NULL;
+    PyObject *found = known ? PyDict_GetItemWithError(known, function) : NULL;
+    if (!PyErr_Occurred()) {
+        const int follows = found ? torch_grad_is_enabled() : 0;
+        if (follows > 0)
+            result = run_known((frame *)self, function, found, args, kwargs);
+        else if (follows == 0)
+            result = PyObject_Call(function, args, kwargs);
+    }
+    Py_XDECREF(none);
+    return result;
+}
+
+static PyObject *frame_get_form(PyObject *self, void *unused) {
+    const frame *f = (const frame *)self;
+    (void)unused;
+    return PyLong_FromSsize_t(f->form - f->session->forms);
+}
+
+/* The form of what is saved from now on. */
+static int frame_set_form(PyObject *self, PyObject *value, void *unused) {
+    frame *f = (frame *)self;
+    (void)unused;
+    const long number = value ? PyLong_AsLong(value) : -1;
+    if (PyErr_Occurred())
+        return -1;
+    if (number < 0 || number >= f->session->form_count) {
+        PyErr_Format(PyExc_IndexError, "there is no form %ld", number);
+        return -1;
+    }
+    f->form = &f->session->forms[number];
+    return 0;
+}
+
+static PyGetSetDef frame_attributes[] = {
+    {"form", frame_get_form, frame_set_form, "the number of the form of what is saved from now on", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
 static PyMethodDef frame_methods[] = {
-    {"begin", frame_begin, METH_VARARGS, "begin(operation, form, input, weight, pool)"},
-    {"end", frame_end, METH_O, "end(failed): the operation has returned, or raised"},
+    {"__torch_function__", frame_torch_function, METH_VARARGS, "while on PyTorch's stack of modes: every function"},
     {"pack", frame_pack, METH_O, "pack(tensor) -> what is kept: the first of autograd's hooks"},
     {"norm", norm_forward, METH_VARARGS,
-     "norm(form, x, added, weight, bias, running_mean, running_var, batches, relu, curve, momentum, eps) -> y, "
+     "norm(x, added, weight, bias, running_mean, running_var, batches, relu, curve, momentum, eps) -> y, "
      "or None if it cannot be done here"},
     {NULL, NULL, 0, NULL}};
 
 int frame_make_type(PyObject *module) {
     static PyType_Slot slots[] = {{Py_tp_dealloc, frame_dealloc},
                                   {Py_tp_methods, frame_methods},
-                                  {Py_tp_doc, "One forward pass."},
+                                  {Py_tp_getset, frame_attributes},
+                                  {Py_tp_doc, (void *)"One forward pass."},
                                   {0, NULL}};
     static PyType_Spec spec = {"libcomet._native.Frame", sizeof(frame), 0, Py_TPFLAGS_DEFAULT, slots};
     frame_type = (PyTypeObject *)PyType_FromSpec(&spec);

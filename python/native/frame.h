@@ -32,7 +32,9 @@ typedef struct frame {
     /* the operation that is running; references are the caller's, who calls end before they go */
     operation op;
     const form *form;
-    PyObject *input, *weight;
+    PyObject *input, *weight, *args, *kwargs;
+    tensor_view input_view, weight_view; /* read when they are first wanted */
+    enum { VIEW_UNREAD, VIEW_READ, VIEW_NONE } input_state, weight_state;
     comet_pool_window window;
     /* a batch norm's: its input waits for the statistics, which are saved after it */
     struct entry *waiting;
@@ -41,6 +43,7 @@ typedef struct frame {
     PyObject *norm; /* what a fused batch norm left: autograd gets it in place of the token that it saves */
     /* where in the network */
     const void *owner;
+    PyObject *calls; /* a dict: how often a parameter was used in this pass */
     uint32_t use;
 } frame;
 
@@ -48,11 +51,17 @@ typedef struct frame {
 /* What is known of the next tensor that is held. NULL with an exception. */
 site *frame_site(frame *f, role r, const tensor_view *view);
 
+/* The operation that runs has this parameter. -1: exception. */
+int frame_enter_owner(frame *f, PyObject *parameter);
+
 /* frame.norm: norm.c */
 PyObject *norm_forward(PyObject *self, PyObject *args);
 
+PyObject *frame_set_known(PyObject *module, PyObject *table);
+
 /* What stands for a batch norm's held values among autograd's saved tensors: any one tensor. */
 PyObject *frame_set_token(PyObject *module, PyObject *token);
+PyObject *frame_token(void); /* a new reference */
 
 /* names: a dict from id(parameter) to a name. */
 PyObject *frame_new(session *s, PyObject *names);

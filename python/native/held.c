@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "held.h"
 
+#include "frame.h"
+
 PyTypeObject *held_type, *kept_type;
 
 /* A tensor in another form. */
@@ -129,15 +131,15 @@ PyObject *held_unpack(session *s, PyObject *object) {
     if (Py_TYPE(object) == held_type)
         return unpack_held((held *)object);
     if (Py_TYPE(object) == norm_type)
-        return session_note_norm(s, object) ? NULL : torch_empty(&(int64_t){0}, 1, COMET_F32, (comet_device){COMET_CPU, 0});
+        return session_note_norm(s, object) ? NULL : frame_token();
     return PyErr_Format(PyExc_TypeError, "not what pack returned");
 }
 
 int held_make_types(PyObject *module) {
     static PyType_Slot held_slots[] = {
-        {Py_tp_dealloc, held_dealloc}, {Py_tp_doc, "A tensor that is held in another form."}, {0, NULL}};
+        {Py_tp_dealloc, held_dealloc}, {Py_tp_doc, (void *)"A tensor that is held in another form."}, {0, NULL}};
     static PyType_Slot kept_slots[] = {
-        {Py_tp_dealloc, kept_dealloc}, {Py_tp_doc, "A tensor that is kept as it is."}, {0, NULL}};
+        {Py_tp_dealloc, kept_dealloc}, {Py_tp_doc, (void *)"A tensor that is kept as it is."}, {0, NULL}};
     static PyType_Spec held_spec = {"libcomet._native.Held", sizeof(held), 0, Py_TPFLAGS_DEFAULT, held_slots};
     static PyType_Spec kept_spec = {"libcomet._native.Kept", sizeof(kept), 0, Py_TPFLAGS_DEFAULT, kept_slots};
     held_type = (PyTypeObject *)PyType_FromSpec(&held_spec);

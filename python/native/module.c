@@ -35,9 +35,12 @@ static PyObject *gpu_obstacle(PyObject *module, PyObject *device) {
 
 static PyMethodDef functions[] = {
     {"set_torch", torch_api_set, METH_O, "set_torch(dict): what is called of PyTorch"},
+    {"set_known", frame_set_known, METH_O, "set_known(dict): function -> (operation, weight, window)"},
     {"set_token", frame_set_token, METH_O, "set_token(tensor): stands for a batch norm among saved tensors"},
     {"gpu_obstacle", gpu_obstacle, METH_O, "gpu_obstacle(index) -> why that GPU cannot be used, or ''"},
     {NULL, NULL, 0, NULL}};
+
+PyMODINIT_FUNC PyInit__native(void);
 
 PyMODINIT_FUNC PyInit__native(void) {
     static PyModuleDef definition = {

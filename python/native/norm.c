@@ -143,7 +143,10 @@ static int open_entry(const call *c, entry *e, role r, comet_codec_params *param
     save.tensor = &e->memory, save.params = params, save.queue = c->queue, save.owner = e;
     e->bound = e->site->set_bound > 0 ? e->site->set_bound : e->form->bounds[r];
     e->site->used_bound = e->bound;
+    e->role = r;
     e->keeps_mask = params->keep_mask;
+    e->by_channel = e->grid.channels != 0;
+    e->absolute = e->by_channel ? 0 : params->bound;
     e->site->saves++;
     comet_status status = comet_device_store_open(c->store, &save, &e->held, slot);
     if (status == COMET_OK)
@@ -272,22 +275,20 @@ static PyObject *or_null(PyObject *object) {
 
 PyObject *norm_forward(PyObject *self, PyObject *args) {
     call c;
-    int form;
     memset(&c, 0, sizeof c);
     c.frame = (frame *)self;
-    if (!PyArg_ParseTuple(args, "iOOOOOOOppdd", &form, &c.x, &c.z, &c.weight, &c.bias, &c.running_mean,
+    if (!PyArg_ParseTuple(args, "OOOOOOOppdd", &c.x, &c.z, &c.weight, &c.bias, &c.running_mean,
                           &c.running_variance, &c.batches, &c.relu, &c.is_curve, &c.momentum, &c.epsilon))
         return NULL;
-    if (form < 0 || form >= c.frame->session->form_count)
-        return PyErr_Format(PyExc_IndexError, "there is no form %d", form);
-    c.form = &c.frame->session->forms[form];
+    c.form = c.frame->form;
     c.z = or_null(c.z), c.batches = or_null(c.batches);
     const int possible = can_do(&c);
     if (PyErr_Occurred())
         return NULL;
     if (!possible)
         Py_RETURN_NONE;
-    c.frame->owner = c.weight, c.frame->use = 0;
+    if (frame_enter_owner(c.frame, c.weight))
+        return NULL;
     c.store = session_store(c.frame->session, c.x_view.device);
     if (!c.store || torch_queue(c.x_view.device, &c.queue))
         return NULL;
@@ -418,7 +419,7 @@ static PyMethodDef norm_methods[] = {{"backward", norm_backward, METH_O, "backwa
 int norm_make_type(PyObject *module) {
     static PyType_Slot slots[] = {{Py_tp_dealloc, norm_dealloc},
                                   {Py_tp_methods, norm_methods},
-                                  {Py_tp_doc, "What the backward pass of a batch norm needs."},
+                                  {Py_tp_doc, (void *)"What the backward pass of a batch norm needs."},
                                   {0, NULL}};
     static PyType_Spec spec = {"libcomet._native.Norm", sizeof(norm_held), 0, Py_TPFLAGS_DEFAULT, slots};
     norm_type = (PyTypeObject *)PyType_FromSpec(&spec);

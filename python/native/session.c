@@ -40,20 +40,29 @@ comet_device_store *session_store(session *s, comet_device device) {
     return s->stores[at];
 }
 
+int session_poll_store(session *s, comet_device_store *store) {
+    comet_status status = comet_device_store_poll(store);
+    return status == COMET_OK ? session_redo(s) : raise_status(status, "the device store");
+}
+
 /* As many tensors stay alive as their streams are on their way: two of the greatest, if nothing else is asked for. */
 int session_keep_lead(session *s, comet_device_store *store) {
     const size_t lead = s->lead_bytes ? s->lead_bytes : 2 * s->greatest;
-    comet_status status = comet_device_store_poll(store);
-    while (status == COMET_OK && comet_device_store_unsettled_bytes(store) > lead) {
+    comet_status status = COMET_OK;
+    if (session_poll_store(s, store))
+        return -1;
+    while (comet_device_store_unsettled_bytes(store) > lead) {
         comet_device_entry *oldest = comet_device_store_share(comet_device_store_oldest(store));
         Py_BEGIN_ALLOW_THREADS
         status = comet_device_store_await(store, oldest);
         Py_END_ALLOW_THREADS
         comet_device_store_release(store, oldest); /* meanwhile another thread may have let go of it */
-        if (status == COMET_OK)
-            status = comet_device_store_poll(store);
+        if (status != COMET_OK)
+            return raise_status(status, "waiting for the device");
+        if (session_poll_store(s, store))
+            return -1;
     }
-    return status == COMET_OK ? 0 : raise_status(status, "waiting for the device");
+    return 0;
 }
 
 void session_drop_read(session *s) {
@@ -191,7 +200,8 @@ static int read_forms(session *s, PyObject *forms) {
 }
 
 static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"forms", "least_bytes", "lead_bytes", "segment_bytes", "threads", NULL};
+    static char *names[] = {(char *)"forms", (char *)"least_bytes", (char *)"lead_bytes", (char *)"segment_bytes",
+                            (char *)"threads", NULL};
     int threads = 1;
     PyObject *forms = NULL;
     Py_ssize_t least = 1 << 16, lead = 0, segment = 32 << 20;
@@ -272,9 +282,11 @@ static PyObject *session_poll(PyObject *self, PyObject *unused) {
     (void)unused;
     session_drop_read(s);
     for (int i = 0; i < SESSION_DEVICES; i++) {
-        comet_status status = s->stores[i] ? comet_device_store_poll(s->stores[i]) : COMET_OK;
-        if (status == COMET_OK && s->stores[i])
-            status = comet_device_store_health(s->stores[i]);
+        if (!s->stores[i])
+            continue;
+        if (session_poll_store(s, s->stores[i]))
+            return NULL;
+        comet_status status = comet_device_store_health(s->stores[i]);
         if (status != COMET_OK) {
             raise_status(status, "the device store");
             return NULL;
@@ -387,7 +399,7 @@ int session_make_type(PyObject *module) {
     static PyType_Slot slots[] = {{Py_tp_new, session_new},
                                   {Py_tp_dealloc, session_dealloc},
                                   {Py_tp_methods, session_methods},
-                                  {Py_tp_doc, "Holds what autograd saves."},
+                                  {Py_tp_doc, (void *)"Holds what autograd saves."},
                                   {0, NULL}};
     static PyType_Spec spec = {"libcomet._native.Session", sizeof(session), 0, Py_TPFLAGS_DEFAULT, slots};
     session_type = (PyTypeObject *)PyType_FromSpec(&spec);

@@ -67,6 +67,7 @@ typedef struct session {
     site *first, **last;
     entry **aliases; /* by address; open addressing */
     size_t alias_count, alias_room;
+    entry *redo;     /* entries to be done again: entry.c */
     size_t greatest; /* tensor held so far, in bytes */
     PyObject *norms; /* a dict: thread -> the batch norm that it unpacked last */
     entry *read;     /* the last one that was decoded, while another reader of it is to come, */
@@ -86,6 +87,9 @@ PyObject *session_no_thresholds(session *s, comet_device device, int64_t channel
 
 /* A word that packing indices on a GPU reports into. NULL with an exception. */
 int32_t *session_index_status(session *s, comet_device device);
+
+/* Settles what has arrived. */
+int session_poll_store(session *s, comet_device_store *store);
 
 /* Waits until no more than the session's lead is unsettled. */
 int session_keep_lead(session *s, comet_device_store *store);

@@ -8,13 +8,13 @@ static struct {
     PyObject *dtypes[3]; /* in the order of comet_dtype: fp32, fp16, bf16 */
     PyObject *uint8, *int64, *boolean;
     PyObject *empty_strided, *reciprocal, *current_stream, *memory_alloc, *memory_delete;
-    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *zeros;
+    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *zeros, *is_grad_enabled;
     PyObject *cpu, *cuda; /* a device, and a list of devices */
 } torch;
 
 static struct {
     PyObject *data_ptr, *shape, *stride, *dtype, *version, *is_cuda, *is_cpu, *get_device, *detach, *contiguous,
-        *as_strided, *untyped_storage, *weak_ref, *mul_, *device, *clone, *max, *item, *grad_fn, *requires_grad;
+        *as_strided, *untyped_storage, *weak_ref, *mul_, *device, *clone, *max, *item, *grad_fn, *requires_grad, *nbytes, *base, *to_float;
 } name;
 
 static int take(PyObject *from, const char *key, PyObject **to) {
@@ -52,7 +52,10 @@ static int make_names(void) {
                      {&name.max, "max"},
                      {&name.item, "item"},
                      {&name.grad_fn, "grad_fn"},
-                     {&name.requires_grad, "requires_grad"}};
+                     {&name.requires_grad, "requires_grad"},
+                     {&name.nbytes, "nbytes"},
+                     {&name.base, "_base"},
+                     {&name.to_float, "float"}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!*all[i].to && !(*all[i].to = PyUnicode_InternFromString(all[i].text)))
             return -1;
@@ -71,6 +74,7 @@ PyObject *torch_api_set(PyObject *module, PyObject *names) {
         take(names, "memory_alloc", &torch.memory_alloc) || take(names, "memory_delete", &torch.memory_delete) ||
         take(names, "storage_expired", &torch.storage_expired) || take(names, "storage_free", &torch.storage_free) ||
         take(names, "rescale", &torch.rescale) || take(names, "full_nan", &torch.full_nan) || take(names, "zeros", &torch.zeros) ||
+        take(names, "is_grad_enabled", &torch.is_grad_enabled) ||
         take(names, "cpu", &torch.cpu) || take(names, "cuda", &torch.cuda))
         return NULL;
     Py_RETURN_NONE;
@@ -287,6 +291,15 @@ long long torch_version(PyObject *tensor) {
     return read_long(PyObject_GetAttr(tensor, name.version), &version) ? -1 : version;
 }
 
+long long torch_bytes(PyObject *tensor) {
+    long long bytes = -1;
+    if (read_long(PyObject_GetAttr(tensor, name.nbytes), &bytes)) {
+        PyErr_Clear(); /* a sparse tensor, say */
+        return -1;
+    }
+    return bytes;
+}
+
 PyObject *torch_keep(PyObject *tensor, long long *version) {
     *version = torch_version(tensor);
     if (PyErr_Occurred())
@@ -305,6 +318,22 @@ int torch_is_leaf(PyObject *tensor) {
     PyObject *maker = PyObject_GetAttr(tensor, name.grad_fn);
     Py_XDECREF(maker);
     return maker == Py_None && read_flag(tensor, name.requires_grad) == 0;
+}
+
+int torch_is_of_parameter(PyObject *tensor) {
+    PyObject *base = PyObject_GetAttr(tensor, name.base);
+    if (!base) {
+        PyErr_Clear();
+        return 1;
+    }
+    int is_parameter = base != Py_None && (PyObject *)Py_TYPE(base) != torch.tensor_type;
+    if (base != Py_None && !is_parameter) { /* a leaf that wants a gradient */
+        PyObject *maker = PyObject_GetAttr(base, name.grad_fn);
+        is_parameter = maker == Py_None && read_flag(base, name.requires_grad) == 1;
+        Py_XDECREF(maker);
+    }
+    Py_DECREF(base);
+    return is_parameter;
 }
 
 double torch_greatest(PyObject *tensor) {
@@ -391,6 +420,17 @@ PyObject *torch_as_strided(PyObject *tensor, const tensor_view *view) {
     return result;
 }
 
+int torch_is_tensor(PyObject *object) {
+    const int is = PyObject_IsInstance(object, torch.tensor_type);
+    if (is < 0)
+        PyErr_Clear();
+    return is > 0;
+}
+
+PyObject *torch_float(PyObject *tensor) {
+    return PyObject_CallMethodObjArgs(tensor, name.to_float, NULL);
+}
+
 PyObject *torch_reciprocal(PyObject *tensor) {
     return PyObject_CallFunctionObjArgs(torch.reciprocal, tensor, NULL);
 }
@@ -411,6 +451,12 @@ PyObject *torch_full_nan(int64_t count, comet_device device) {
 PyObject *torch_zero_word(comet_device device) {
     PyObject *where = device.kind == COMET_CPU ? torch.cpu : PyList_GetItem(torch.cuda, device.index);
     return where ? PyObject_CallFunction(torch.zeros, "O", where) : NULL;
+}
+
+int torch_grad_is_enabled(void) {
+    PyObject *answer = PyObject_CallFunctionObjArgs(torch.is_grad_enabled, NULL);
+    Py_XDECREF(answer);
+    return answer ? answer == Py_True : -1;
 }
 
 int torch_queue(comet_device device, void **queue) {

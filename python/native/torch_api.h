@@ -46,12 +46,15 @@ void *view_data(PyObject *tensor);
  */
 int view_in_memory_order(const tensor_view *view, map_order order, comet_tensor *tensor);
 
+int torch_is_tensor(PyObject *object);
+
 /* New references, or NULL with an exception. */
 PyObject *torch_detach(PyObject *tensor);
 PyObject *torch_clone(PyObject *tensor); /* contiguous */
 PyObject *torch_like(const tensor_view *view);                               /* empty, same shape and strides */
 PyObject *torch_empty(const int64_t *shape, int ndim, int dtype, comet_device device);
 PyObject *torch_as_strided(PyObject *tensor, const tensor_view *view);
+PyObject *torch_float(PyObject *tensor); /* fp32: itself, or a copy */
 PyObject *torch_reciprocal(PyObject *tensor);
 PyObject *torch_multiply(PyObject *tensor, PyObject *other);                  /* in place */
 PyObject *torch_rescale(PyObject *tensor, PyObject *by_channel, int dtype);  /* in place, then of another type */
@@ -60,11 +63,16 @@ PyObject *torch_zero_word(comet_device device); /* 8 bytes of 0 */
 
 /* Made by nobody: neither by an operation that autograd follows nor with requires_grad. */
 int torch_is_leaf(PyObject *tensor);
+int torch_is_of_parameter(PyObject *tensor); /* a view of one */
 double torch_greatest(PyObject *tensor); /* waits; for tensors of a CPU */
 long long torch_version(PyObject *tensor);
+long long torch_bytes(PyObject *tensor); /* of its values; -1: not known */
 
 /* What to keep of a tensor that stays as it is: not its graph, which would hold itself. And its version. */
 PyObject *torch_keep(PyObject *tensor, long long *version);
+
+/* 1, 0, or -1 and an exception. */
+int torch_grad_is_enabled(void);
 
 /* The queue that is current on a device; NULL on a CPU. -1 and an exception if that fails. */
 int torch_queue(comet_device device, void **queue);

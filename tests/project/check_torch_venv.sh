@@ -29,6 +29,9 @@ python3 -c 'import sys, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] 
     exit $((failures ? 1 : 77))
 }
 expect 1 "scripts/torch_venv.sh makes one" scripts/torch_venv.sh --find
+COMET_TORCH_PYTHON=/nowhere/python expect 1 "scripts/torch_venv.sh makes one" scripts/torch_venv.sh --find --torch 2.4.0
+expect 1 "no package index" scripts/torch_venv.sh --torch newest
+expect 2 "usage" scripts/torch_venv.sh --newest
 
 # One that was killed has left its folder: it is not taken for whole, and is gone after the next try. Two at once do not
 # meet.

@@ -155,7 +155,9 @@ comet_status comet_device_store_create_with(const device_store_driver *driver,
 comet_status comet_device_store_new(const comet_device_store_options *options, comet_device_store **store) {
     const device_store_driver *driver = NULL;
     comet_begin();
-    COMET_REQUIRE_POINTER(options);
+    COMET_TRY(comet_sized_check(options, "options"));
+    COMET_REQUIRE(options->device.kind == COMET_CPU || options->device.kind == COMET_CUDA,
+                  "options->device.kind is %d, which is none", (int)options->device.kind);
     if (options->device.kind == COMET_CUDA) {
         driver = comet_device_store_driver_cuda();
         if (!driver)

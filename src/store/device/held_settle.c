@@ -290,6 +290,7 @@ static void drop_stream(comet_device_store *s, comet_device_entry *e) {
 
 void comet_held_release(comet_device_store *s, comet_device_entry *e) {
     int told = e->stage == HELD_SETTLED;
+    e->references = 0;
     if (!told) {
         held_record *record = atomic_load(&e->record);
         drop_record(s, e, record && comet_held_record_read(record, NULL));
@@ -304,7 +305,8 @@ void comet_held_release(comet_device_store *s, comet_device_entry *e) {
     comet_held_entry_drop(s, e);
 }
 
+/* A callback of comet_device_store_free may release what is gone already. */
 void comet_device_store_release(comet_device_store *store, comet_device_entry *entry) {
-    if (store && entry && --entry->references == 0)
+    if (store && entry && entry->stage >= HELD_ISSUED && --entry->references == 0)
         comet_held_release(store, entry);
 }

@@ -441,11 +441,19 @@ static void test_open(void **state) {
     bench_free(b);
 }
 
+/* A captured queue is refused, and asking whether another one failed leaves the capture alone. */
 static void test_captured(void **state) {
     (void)state;
     bench *b = bench_new(7);
     comet_device_store *s = store_new(b);
     cudaGraph_t graph;
+    cudaStream_t blocking;
+    assert_cuda(cudaStreamCreateWithFlags(&blocking, cudaStreamDefault));
+    assert_cuda(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed));
+    assert_status(save(s, &b->items[0], 0, NULL), COMET_ERROR_UNSUPPORTED); /* it would wait for that one */
+    assert_cuda(cudaStreamEndCapture(blocking, &graph));
+    assert_cuda(cudaGraphDestroy(graph));
+    assert_cuda(cudaStreamDestroy(blocking));
     assert_cuda(cudaStreamBeginCapture(b->queues[0], cudaStreamCaptureModeRelaxed));
     assert_status(save(s, &b->items[0], 0, b->queues[0]), COMET_ERROR_UNSUPPORTED);
     assert_ok(save(s, &b->items[1], 0, b->queues[1])); /* another queue is not captured */

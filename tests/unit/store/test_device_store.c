@@ -22,8 +22,23 @@ static void test_arguments(void **state) {
     assert_reason("options->segment_bytes is");
     assert_status(comet_device_store_create_with(&d->driver, NULL, &s), COMET_ERROR_ARGUMENT);
     assert_status(comet_device_store_create_with(&d->driver, &o, NULL), COMET_ERROR_ARGUMENT);
+    o = fake_options(d);
+    o.device.kind = (comet_device_kind)7;
+    assert_status(comet_device_store_new(&o, &s), COMET_ERROR_ARGUMENT);
+    assert_status(comet_device_store_new(NULL, &s), COMET_ERROR_ARGUMENT);
     assert_null(s);
     comet_device_store_free(NULL);
+    device_free(d);
+}
+
+/* Without a GPU, or in a library without CUDA, there is no store on one. */
+static void test_no_device(void **state) {
+    (void)state;
+    device *d = device_new();
+    comet_device_store *s = NULL;
+    comet_device_store_options o = fake_options(d);
+    assert_int_equal(comet_device_store_new(&o, &s), comet_cuda_check(0));
+    comet_device_store_free(s);
     device_free(d);
 }
 
@@ -253,6 +268,27 @@ static void test_misfit(void **state) {
     check_content(&out, &next);
     comet_device_store_free(s);
     assert_int_equal(i.told + next.told, 2);
+    device_free(d);
+}
+
+/* It moves to a larger segment, and the one it was alone in goes back. */
+static void test_misfit_moves(void **state) {
+    (void)state;
+    device *d = device_new();
+    comet_device_store *s = store_new(d);
+    item i = item_new(d, 3 * MIB, 1);
+    i.tensor.shape[0] = MIB;
+    assert_ok(save(s, &i, 1000, NULL));
+    assert_int_equal(stats_of(s).segment_bytes, 2 * MIB);
+    run_all(d);
+    assert_ok(comet_device_store_poll(s));
+    assert_int_equal(stats_of(s).segment_bytes, 4 * MIB);
+    assert_int_equal(stats_of(s).segments, 1);
+    run_all(d);
+    assert_ok(comet_device_store_poll(s));
+    assert_int_equal(i.told, 1);
+    assert_int_equal(i.how.result.bytes, 3 * MIB);
+    comet_device_store_free(s);
     device_free(d);
 }
 
@@ -508,6 +544,58 @@ static void test_other_queue(void **state) {
     run_all(d);
     device_check(d);
     check_content(&out, &i);
+    comet_device_store_free(s);
+    device_free(d);
+}
+
+/* Read on two more queues: whoever gets the place waits for both. */
+static void test_two_readers(void **state) {
+    (void)state;
+    device *d = device_new();
+    comet_device_store *s = store_new(d);
+    item i = item_new(d, 3000, 1), next = item_new(d, 3000, 2), out[2] = {item_new(d, 16, 0), item_new(d, 16, 0)};
+    item before = item_new(d, 3000, 3);
+    assert_ok(save(s, &before, 0, NULL));
+    assert_ok(save(s, &i, 0, NULL));
+    run_all(d);
+    assert_ok(comet_device_store_poll(s));
+    for (int k = 0; k < 3; k++) /* that orders them: the status word */
+        assert_ok(load(s, &before, queue_at(d, k), &out[0]));
+    run_all(d);
+    assert_ok(load(s, &i, queue_at(d, 1), &out[0]));
+    assert_ok(load(s, &i, queue_at(d, 2), &out[1]));
+    comet_device_store_release(s, i.entry);
+    assert_ok(save(s, &next, 0, NULL));
+    for (int k = 0; k < 100; k++) { /* the first reader is late */
+        run_one(d, 0);
+        run_one(d, 2);
+    }
+    assert_ok(comet_device_store_poll(s));
+    assert_int_equal(next.told, 0);
+    run_all(d);
+    check_content(&out[0], &i);
+    check_content(&out[1], &i);
+    comet_device_store_free(s);
+    device_free(d);
+}
+
+/* No queue reports into the status word before it is zeroed. */
+static void test_word_is_zeroed(void **state) {
+    (void)state;
+    device *d = device_new();
+    comet_device_store *s = store_new(d);
+    item i[2] = {item_new(d, 3000, 1), item_new(d, 3000, 2)}, out = item_new(d, 16, 0);
+    for (int k = 0; k < 2; k++)
+        assert_ok(save(s, &i[k], 0, queue_at(d, k)));
+    run_all(d);
+    assert_ok(comet_device_store_poll(s));
+    for (int k = 0; k < 2; k++)
+        assert_ok(load(s, &i[k], queue_at(d, k), &out));
+    for (int k = 0; k < 100; k++)
+        run_one(d, 1);
+    assert_int_equal(d->reads, 0);
+    run_all(d);
+    assert_int_equal(d->reads, 2);
     comet_device_store_free(s);
     device_free(d);
 }
@@ -785,14 +873,36 @@ static void test_free_with_everything(void **state) {
     device_free(d);
 }
 
+/* Callbacks release others then, too. */
+static void test_free_with_releases(void **state) {
+    (void)state;
+    device *d = device_new();
+    comet_device_store *s = store_new(d);
+    item i[4];
+    for (int k = 0; k < 4; k++) {
+        i[k] = item_new(d, 3000, (uint64_t)k);
+        assert_ok(save(s, &i[k], 0, NULL));
+        i[k].store = s;
+    }
+    i[0].also = i[3].entry;
+    i[2].also = i[0].entry;
+    i[3].also = i[1].entry;
+    comet_device_store_free(s);
+    for (int k = 0; k < 4; k++)
+        assert_int_equal(i[k].told, 1);
+    device_free(d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_no_device),
         cmocka_unit_test(test_arguments_of_calls),
         cmocka_unit_test(test_life),
         cmocka_unit_test(test_words_arrive_in_any_order),
         cmocka_unit_test(test_guesses),
         cmocka_unit_test(test_misfit),
+        cmocka_unit_test(test_misfit_moves),
         cmocka_unit_test(test_misfit_twice),
         cmocka_unit_test(test_misfit_without_memory),
         cmocka_unit_test(test_segments),
@@ -802,6 +912,8 @@ int main(void) {
         cmocka_unit_test(test_release_in_callback),
         cmocka_unit_test(test_exec),
         cmocka_unit_test(test_other_queue),
+        cmocka_unit_test(test_two_readers),
+        cmocka_unit_test(test_word_is_zeroed),
         cmocka_unit_test(test_health),
         cmocka_unit_test(test_dead_device),
         cmocka_unit_test(test_nonsense),
@@ -810,6 +922,7 @@ int main(void) {
         cmocka_unit_test(test_release_during_copy),
         cmocka_unit_test(test_spill_without_memory),
         cmocka_unit_test(test_free_with_everything),
+        cmocka_unit_test(test_free_with_releases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,6 +166,8 @@ static inline void run_decompress(device *d, const op *o) {
     const unsigned char *stream = o->slot.base;
     memcpy(&c, stream, sizeof c);
     d->reads++;
+    if (*o->status != COMET_OK && *o->status != COMET_ERROR_CORRUPT)
+        violate(d, "the status word is not zeroed yet", *o->status);
     if (c.bytes < sizeof c || c.bytes > o->slot.capacity) {
         violate(d, "a stream is gone", (long)c.bytes);
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device store in random orders against a model, with every call failing once, and waited for from other threads. */
+/* The device store in random orders against a model, with every call failing once, and with threads that wait. */
 #include "test_device_store_case.h"
 
 /* ---- random orders ---- */
@@ -187,8 +187,8 @@ static void test_random_orders(void **state) {
 enum { SAVES = 12 };
 
 /*
- * Everything the store does, going on after whatever fails. Returns 1 if a call of the library failed; *last is how many
- * calls of the driver there were before the store was freed, where nothing can be reported any more.
+ * Everything the store does, going on after whatever fails. Returns 1 if a call of the library failed; *last is how
+ * many calls of the driver there were before the store was freed, where nothing can be reported any more.
  */
 static int run_scenario(device *d, const comet_allocator *allocator, long *last) {
     comet_device_store_options o = fake_options(d);

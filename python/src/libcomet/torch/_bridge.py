@@ -30,6 +30,7 @@ def _functions():
         "uint8": torch.uint8, "int64": torch.int64, "bool": torch.bool,
         "empty_strided": torch.empty_strided,
         "reciprocal": torch.reciprocal,
+        "is_grad_enabled": torch.is_grad_enabled,
         "rescale": _rescale, "full_nan": _full_nan, "zeros": _zeros,
         "current_stream": torch._C._cuda_getCurrentRawStream if has_cuda else _no_cuda,
         "memory_alloc": torch.cuda.caching_allocator_alloc,

@@ -10,7 +10,7 @@ blocks that are known (an attribute of the instance, which `unfuse` takes away a
 The one call is made where a session is active and the layer trains on a GPU. Everywhere else, and in exact mode, the
 same layers are called one by one, as they were before.
 """
-import types
+import functools
 
 import torch
 import torch.nn.functional as F
@@ -35,8 +35,9 @@ class _Normalise(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError("a fused batch norm cannot be differentiated twice: libcomet.torch.unfuse(model) first")
         ctx.saved_tensors  # raises if they were dropped
         dx, dweight, dbias, dadded = ctx.session.last_norm().backward(gradient)
         return dx, dadded, dweight, dbias, None, None
@@ -51,8 +52,8 @@ def _in_one(norm, x, added, relu, curve):
     running = scope.innermost()
     if running is None or not norm.training or not x.is_cuda or not torch.is_grad_enabled():
         return None
-    with torch.no_grad():
-        y = running.frame.norm(running.form, x, added, norm.weight, norm.bias, norm.running_mean, norm.running_var,
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        y = running.frame.norm(x, added, norm.weight, norm.bias, norm.running_mean, norm.running_var,
                        norm.num_batches_tracked, relu, curve, norm.momentum, norm.eps)
     return None if y is None else _Normalise.apply(x, added, norm.weight, norm.bias, y, running.native)
 
@@ -158,7 +159,7 @@ def fuse(model):
     for module in model.modules():
         forward = _forward_for(module)
         if forward is not None and "forward" not in module.__dict__:
-            module.forward = types.MethodType(forward, module)
+            module.forward = functools.partial(forward, module)  # can be copied and pickled
             count += 1
     model.comet_fused = getattr(model, "comet_fused", 0) + count
     return model
@@ -168,7 +169,7 @@ def unfuse(model):
     """As it was before `fuse`."""
     for module in model.modules():
         forward = module.__dict__.get("forward")
-        if getattr(forward, "__func__", None) is not None and forward.__func__.__module__ == __name__:
+        if isinstance(forward, functools.partial) and forward.func.__module__ == __name__:
             del module.forward
     if "comet_fused" in model.__dict__:
         del model.comet_fused

@@ -8,16 +8,14 @@ or reads no more than its sign (ReLU), its shape (pooling), or a curve whose slo
 import torch
 import torch.nn.functional as F
 
+from libcomet import _native
+
 # Operations: the numbers of native/frame.h.
 LAYER, RELU, CURVE, BATCH_NORM, ROW_NORM, AVERAGE, MAX_POOL, DROPOUT = range(1, 9)
 
 # Roles: the numbers of native/session.h.
 ROLES = ("none", "layer input", "relu", "curve input", "batch norm input", "row norm input", "shape", "pool indices",
          "mask", "dropout")
-
-
-def _input(args, kwargs):
-    return args[0] if args else kwargs["input"]
 
 
 def _argument(args, kwargs, position, name, default=None):
@@ -37,45 +35,25 @@ def _pool_window(args, kwargs):
     return kernel + (_pair(stride) if stride not in (None, [], ()) else kernel) + padding + dilation
 
 
-def _no_more(args, kwargs):
-    return None, None
-
-
-def _weight(position):
-    return lambda args, kwargs: (_argument(args, kwargs, position, "weight"), None)
-
-
-def _window(args, kwargs):
-    return None, _pool_window(args, kwargs)
-
-
 def _table():
+    """function -> (operation, position of its weight among the arguments or 0, how to find a pool's window or None)."""
     table = {}
 
-    def add(operation, find, *functions):
-        for function in functions:
-            if function is not None:
-                table[function] = (operation, find)
+    def add(operation, *functions, weight=0, window=None):
+        table.update({function: (operation, weight, window) for function in functions})
 
-    add(LAYER, _weight(1), torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose1d, torch.conv_transpose2d,
-        torch.conv_transpose3d, F.conv1d, F.conv2d, F.conv3d, F.linear, torch._C._nn.linear)
-    add(RELU, _no_more, F.relu, F.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_)
-    add(CURVE, _no_more, F.silu, F.gelu)
-    add(BATCH_NORM, _weight(3), F.batch_norm)
-    add(BATCH_NORM, _weight(1), torch.batch_norm)
-    add(ROW_NORM, _weight(2), F.layer_norm, F.group_norm, torch.layer_norm, torch.group_norm)
-    add(AVERAGE, _no_more, F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d,
+    add(LAYER, torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose1d, torch.conv_transpose2d,
+        torch.conv_transpose3d, F.conv1d, F.conv2d, F.conv3d, F.linear, torch._C._nn.linear, weight=1)
+    add(RELU, F.relu, F.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_)
+    add(CURVE, F.silu, F.gelu)
+    add(BATCH_NORM, F.batch_norm, weight=3)
+    add(BATCH_NORM, torch.batch_norm, weight=1)
+    add(ROW_NORM, F.layer_norm, F.group_norm, torch.layer_norm, torch.group_norm, weight=2)
+    add(AVERAGE, F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d,
         F.adaptive_avg_pool3d)
-    add(MAX_POOL, _window, F.max_pool2d, F.max_pool2d_with_indices)
-    add(DROPOUT, _no_more, F.dropout, torch.dropout)
+    add(MAX_POOL, F.max_pool2d, F.max_pool2d_with_indices, window=_pool_window)
+    add(DROPOUT, F.dropout, torch.dropout)
     return table
 
 
-KNOWN = _table()
-
-
-def find(function, args, kwargs):
-    """(operation, input, weight, pool window) of a call that is known, else None."""
-    operation, more = KNOWN[function]
-    weight, window = more(args, kwargs)
-    return operation, _input(args, kwargs), weight, window
+_native.set_known(_table())

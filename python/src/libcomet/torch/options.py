@@ -5,7 +5,8 @@ import re
 
 from libcomet.torch import ops
 
-CODEC, LOSSLESS, UNTOUCHED_KIND = range(3)
+CODEC, LOSSLESS, UNTOUCHED_KIND = range(3)  # kinds of forms: native/session.h
+UNTOUCHED = 1  # the number of the form that leaves everything as it is; 0 is the session's own
 
 # The bound of each use, as a part of error_rel. Convolutions and linear layers average over many positions, and a batch
 # norm's input is in units of its channel's deviation; curves and row norms pass an error on to everything before them.
@@ -31,7 +32,8 @@ def read_codec(text):
     allowed = {"group": ("2", "4", "8")}.get(name)
     if parameter and (name not in ("group", "pool") or not parameter.isdigit() or
                       (allowed and parameter not in allowed)):
-        raise ValueError(f"codec: '{text}': the number behind '{name}:' must be one of {', '.join(allowed or ('1..64',))}")
+        numbers = ", ".join(allowed) if allowed else "1 to 64"
+        raise ValueError(f"codec: '{text}': the number behind '{name}:' must be one of {numbers}")
     return name, int(parameter or 0)
 
 
@@ -49,7 +51,7 @@ class Options:
         read_codec(codec)
 
     def form(self, text=None):
-        """A form as the C module wants it. text: None (the session's own), 'exact', 'lossless', 'eb:0.1', 'group:4'."""
+        """As the C module wants it. text: None (the session's own), 'exact', 'lossless', 'eb:0.1', 'group:4'."""
         if text is None:
             return self._form_of(LOSSLESS if self.exact else CODEC, *read_codec(self.codec), self.error_rel)
         if text == "exact":
@@ -72,8 +74,9 @@ class Options:
 
         def matching(pattern):
             if not isinstance(pattern, str):  # a module, or a class of modules
-                return [m for m in names.values() if m is pattern or (isinstance(pattern, type) and isinstance(m, pattern))]
-            return [m for name, m in names.items() if name and fnmatch.fnmatchcase(name, pattern)]
+                is_class = isinstance(pattern, type)
+                return [m for m in names.values() if m is pattern or (is_class and isinstance(m, pattern))]
+            return [m for name, m in names.items() if fnmatch.fnmatchcase(name, pattern)]
 
         def rule(pattern, number, option):
             found = matching(pattern)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a thread is in the middle of: the forward passes of sessions, and the forms of the modules they are in."""
+"""The forward passes that a thread is in the middle of."""
+import contextlib
 import threading
 
 
@@ -11,14 +12,14 @@ class _Scope(threading.local):
 _scope = _Scope()
 
 
-def push(entered):
-    _scope.passes.append(entered)
-
-
-def pop():
-    return _scope.passes.pop() if _scope.passes else None
+@contextlib.contextmanager
+def entered(running):
+    _scope.passes.append(running)
+    try:
+        yield
+    finally:
+        _scope.passes.pop()
 
 
 def innermost():
     return _scope.passes[-1] if _scope.passes else None
-

@@ -1,61 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions: from attach to detach. Hooks are active while the model's forward pass runs, and only then."""
 import contextlib
+import functools
 import warnings
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from libcomet import _native
-from libcomet.torch import _bridge, ops, scope  # noqa: F401 (_bridge: hands PyTorch to the C module)
-from libcomet.torch.options import Options
-
-UNTOUCHED = 1  # of the session's forms: 0 is its own, 1 leaves everything as it is
-
-
-class _Watch(TorchFunctionMode):
-    """Tells the frame which operation is running, so that it knows what is being saved."""
-
-    def __init__(self, running):
-        super().__init__()
-        self.running, self.begin, self.end = running, running.frame.begin, running.frame.end
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if function not in ops.KNOWN or not torch.is_grad_enabled():
-            return function(*args, **kwargs)
-        operation, tensor, weight, window = ops.find(function, args, kwargs)
-        self.begin(operation, self.running.form, tensor, weight, window)
-        failed = True
-        try:
-            result = function(*args, **kwargs)
-            failed = False
-        finally:
-            self.end(failed)
-        return result
+from libcomet.torch import _bridge, ops, scope  # noqa: F401 (_bridge hands PyTorch to the C module)
+from libcomet.torch.options import UNTOUCHED, Options
 
 
 class _Running:
-    """One forward pass of a model, in one thread."""
+    """One forward pass of a model, in one thread. The frame sees every function of PyTorch that is called, as a mode,
+    and every tensor that is saved, as a hook."""
 
     def __init__(self, session):
         self.native, self.frame = session.native, session.native.frame(session._names)
-        self.forms, self.form = [], session._default_form
+        self.frame.form = session._default_form
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.frame.pack, session.native.unpack)
-        self.watch = _Watch(self)
+
+    def __enter__(self):
         self.hooks.__enter__()
-        self.watch.__enter__()
+        torch._C._push_on_torch_function_stack(self.frame)
 
-    def close(self):
-        self.watch.__exit__(None, None, None)
-        self.hooks.__exit__(None, None, None)
+    def __exit__(self, *reason):
+        torch._C._pop_torch_function_stack()
+        self.hooks.__exit__(*reason)
 
-    def enter(self, form):
-        self.forms.append(self.form)
-        self.form = form
 
-    def leave(self):
-        self.form = self.forms.pop()
+def _is_compiled(module):
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+
+
+def _around(module, call):
+    """Has `call(module's own call, args, kwargs)` run in place of the module's call. In the place that PyTorch has for
+    module.compile(): it is not copied, pickled or part of the state_dict, and any exception passes through `call`.
+    Returns how to undo it."""
+    before = module._compiled_call_impl
+    own = before or module._call_impl
+
+    def around(*args, **kwargs):
+        return own(*args, **kwargs) if torch.compiler.is_compiling() else call(own, args, kwargs)
+
+    def undo():
+        if module._compiled_call_impl is around:  # else somebody is around it by now: `call` sees that it is over
+            module._compiled_call_impl = before
+
+    module._compiled_call_impl = around
+    return undo
 
 
 class Session:
@@ -67,47 +60,54 @@ class Session:
         self._warned = set()
         self._names = {id(parameter): name.rpartition(".")[0] for name, parameter in model.named_parameters()}
         forms, rules = self.options.forms_of(model)
-        self._default_form = UNTOUCHED if self.options.include else 0
+        self._default_form = rules.pop(model, UNTOUCHED if self.options.include else 0)
         self.native = _native.Session(forms=forms, least_bytes=self.options.min_bytes,
                                       lead_bytes=self.options.lead_bytes, segment_bytes=self.options.segment_bytes,
                                       threads=torch.get_num_threads())
-        self._hooks = [model.register_forward_pre_hook(self._enter, prepend=True),
-                       model.register_forward_hook(self._leave, always_call=True)]
-        for module, form in rules.items():
-            self._hooks += [module.register_forward_pre_hook(self._enter_form(form), prepend=True),
-                            module.register_forward_hook(self._leave_form, always_call=True)]
+        self._is_compiled = _is_compiled(model)
+        compiled = [module for module in model.modules() if _is_compiled(module) and module is not model]
+        self._undo = [_around(model, self._run)]
+        self._undo += [_around(module, functools.partial(self._run_form, form)) for module, form in rules.items()]
+        if compiled or self._is_compiled:
+            self._warn("compiled modules keep their activations as they are: only what runs eagerly is compressed")
+        self._undo += [_around(module, self._run_compiled) for module in compiled]
 
     # ---- one forward pass ----
 
-    def _enter(self, module, args):
-        if not torch.compiler.is_compiling():
-            scope.push(_Running(self) if self._can_run() else None)
+    def _run(self, call, args, kwargs):
+        running = _Running(self) if self._can_run() else None
+        with scope.entered(running), running or contextlib.nullcontext():
+            return call(*args, **kwargs)
 
-    def _leave(self, module, args, output):
-        if not torch.compiler.is_compiling():
-            running = scope.pop()
-            if running is not None:
-                running.close()
+    def _run_form(self, form, call, args, kwargs):
+        """A module that has a form of its own."""
+        running = scope.innermost()
+        if not self._undo or running is None or running.native is not self.native:
+            return call(*args, **kwargs)
+        outer, running.frame.form = running.frame.form, form
+        try:
+            return call(*args, **kwargs)
+        finally:
+            running.frame.form = outer
+
+    def _run_compiled(self, call, args, kwargs):
+        """Neither hooks nor modes reach into compiled code: outside of it they would only break it up."""
+        running = scope.innermost()
+        if running is None or running.native is not self.native:
+            return call(*args, **kwargs)
+        running.__exit__()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            running.__enter__()
 
     def _can_run(self):
-        if not torch.is_grad_enabled():
+        if not self._undo or not torch.is_grad_enabled() or self._is_compiled:
             return False
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             self._warn("a CUDA graph is being captured: activations are kept as they are")
             return False
         return True
-
-    def _enter_form(self, form):
-        def enter(module, args):
-            running = scope.innermost()
-            if running is not None:
-                running.enter(form)
-        return enter
-
-    def _leave_form(self, module, args, output):
-        running = scope.innermost()
-        if running is not None:
-            running.leave()
 
     def _warn(self, text):
         if text not in self._warned:
@@ -118,9 +118,9 @@ class Session:
 
     def detach(self):
         """Leaves the model as it was. Graphs that are still alive can be gone through."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
+        undo, self._undo = self._undo, []
+        for step in reversed(undo):
+            step()
 
     def report(self, form="text", path=None):
         """What was saved: as a text, a dict, or a page of HTML (form 'text', 'dict', 'html'), also written to a file."""

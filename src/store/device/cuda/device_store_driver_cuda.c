@@ -130,12 +130,15 @@ static comet_status queue_wait(const device_store_driver *self, void *queue) {
     return restore(mode, comet_cuda_status(cudaStreamSynchronize((cudaStream_t)queue)));
 }
 
+/* The default queue may not even be asked while one that it waits for is captured: it cannot be used either. */
 static comet_status queue_capturing(const device_store_driver *self, void *queue, int *capturing) {
     (void)self;
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaError_t error = cudaStreamIsCapturing((cudaStream_t)queue, &status);
-    *capturing = status != cudaStreamCaptureStatusNone; /* an invalidated capture is one until it is ended */
-    return comet_cuda_status(error);
+    comet_status known = comet_cuda_status(error);
+    /* an invalidated capture is one until it is ended */
+    *capturing = status != cudaStreamCaptureStatusNone || error == cudaErrorStreamCaptureImplicit;
+    return error == cudaErrorStreamCaptureImplicit ? COMET_OK : known;
 }
 
 /* That there is work left is no error, but some CUDA remembers it as one: comet_cuda_status clears that. */

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Default mode: what comes back is within the bound of its use. `grad_fn._saved_...` asks for it as backward does."""
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from conftest import activation, assert_within, attach, deviations, node_called, rms
+
+ERROR = 0.3
+DTYPES = [torch.float32, torch.bfloat16]
+
+LAYERS = {
+    "conv1d": (lambda: nn.Conv1d(8, 4, 3), (4, 8, 64), "Convolution", "_saved_input"),
+    "conv2d": (lambda: nn.Conv2d(8, 4, 3), (4, 8, 16, 16), "Convolution", "_saved_input"),
+    "conv3d": (lambda: nn.Conv3d(8, 4, 3), (2, 8, 6, 6, 6), "Convolution", "_saved_input"),
+    "transposed": (lambda: nn.ConvTranspose2d(8, 4, 3), (4, 8, 16, 16), "Convolution", "_saved_input"),
+    "grouped": (lambda: nn.Conv2d(8, 8, 3, groups=8), (4, 8, 16, 16), "Convolution", "_saved_input"),
+    "linear": (lambda: nn.Linear(64, 4), (32, 64), "Addmm", "_saved_mat1"),
+    "tokens": (lambda: nn.Linear(64, 4), (4, 8, 64), "Addmm", "_saved_mat1"),
+    "no bias": (lambda: nn.Linear(64, 4, bias=False), (32, 64), "Mm", "_saved_self"),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_input_of_a_layer(layer, dtype, device):
+    make, shape, name, saved = LAYERS[layer]
+    model = make().to(device, dtype)
+    x = activation(*shape, device=device, dtype=dtype)
+    x = torch.where(torch.rand_like(x) < 0.3, 0, x)
+    attach(model, error_rel=ERROR)
+    for step in range(3):  # later steps use what the first has learnt
+        y = model(x)
+        back = getattr(node_called(name, y), saved).view_as(x)
+        assert_within(back, x, ERROR * rms(x))
+        assert ((back == 0) >= (x == 0)).all(), "a zero is not zero any more"
+        y.sum().backward(retain_graph=True)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
+def test_result_of_a_relu_keeps_its_mask(dtype, inplace, device):
+    model = nn.ReLU(inplace)
+    attach(model, error_rel=ERROR)
+    x = activation(4, 8, 16, 16, device=device, dtype=dtype)
+    with torch.no_grad():
+        x[:, :4] *= 1e-4  # far below the bound: these must stay above zero
+    y = model(x)
+    back = node_called("Relu", y)._saved_result
+    assert torch.equal(back > 0, y > 0)
+    assert_within(back, y, ERROR * rms(y))
+
+
+@pytest.mark.parametrize("curve", [nn.SiLU(), nn.SiLU(True), nn.GELU(), nn.GELU("tanh")], ids=str)
+def test_input_of_a_curve(curve, device):
+    attach(curve, error_rel=ERROR)
+    x = activation(4, 8, 16, 16, device=device)
+    before = x.detach().clone()
+    assert_within(curve(x).grad_fn._saved_self, before, ERROR / 3 * rms(before))
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(16), nn.GroupNorm(2, 8)], ids=["layer", "group"])
+def test_input_of_a_row_norm(norm, device):
+    norm.to(device)
+    attach(norm, error_rel=ERROR)
+    x = activation(4, 8, 16, 16, device=device)
+    assert_within(norm(x).grad_fn._saved_input.view_as(x), x, ERROR / 3 * rms(x))
+
+
+# ---- values that are not ordinary ----
+
+ODD = {
+    "layer": (lambda: nn.Conv2d(8, 4, 1), "_saved_input"),
+    "relu": (lambda: nn.ReLU(), "_saved_result"),
+    "curve": (lambda: nn.SiLU(), "_saved_self"),
+    "row norm": (lambda: nn.GroupNorm(2, 8), "_saved_input"),
+    "batch norm": (lambda: nn.BatchNorm2d(8), "_saved_input"),
+}
+
+
+@pytest.mark.parametrize("use", ODD)
+def test_nan_and_infinity_survive(use, device):
+    make, saved = ODD[use]
+    model = make().to(device)
+    attach(model, error_rel=ERROR)
+    values = torch.randn(4, 8, 16, 16, device=device)
+    values[0, 0, 0, 0], values[1, 1, 1, 1], values[2, 2, 2, 2] = float("nan"), float("inf"), float("-inf")
+    x = values.requires_grad_() * 1
+    back = getattr(model(x).grad_fn, saved).reshape(x.shape)
+    expected = F.relu(x) if use == "relu" else x
+    assert torch.equal(back.isnan(), expected.isnan()) and torch.equal(back.isinf(), expected.isinf())
+    ordinary = expected.isfinite()
+    ordinary[:, :3] = False  # what else is in a channel without statistics may be anything within reason
+    assert (back - expected).abs()[ordinary].max() <= ERROR * 1.1
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-6, 1e6, 1e15])
+@pytest.mark.parametrize("use", ODD)
+def test_any_scale(use, scale, device):
+    make, saved = ODD[use]
+    model = make().to(device)
+    attach(model, error_rel=ERROR)
+    x = activation(4, 8, 16, 16, device=device, scale=scale)
+    back = getattr(model(x).grad_fn, saved).reshape(x.shape)
+    expected = F.relu(x) if use == "relu" else x
+    limit = ERROR * (deviations(x) if use == "batch norm" else rms(expected) if scale else 0)
+    assert ((back.double() - expected.double()).abs() <= limit * 1.001 + 1e-6 * scale).all()
