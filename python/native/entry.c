@@ -31,15 +31,10 @@ entry *entry_share(entry *e) {
     return e;
 }
 
-void entry_release(entry *e) {
-    if (--e->references > 0)
-        return;
+static void free_entry(entry *e) {
     session *s = e->owner;
-    if (s->read == e)
-        session_drop_read(s);
-    alias_remove(e);
     if (e->held)
-        comet_device_store_release(e->store, e->held); /* settles, if that has not been done */
+        comet_device_store_release(e->store, e->held);
     if (e->source)
         entry_release(e->source);
     Py_CLEAR(e->raw);
@@ -47,6 +42,37 @@ void entry_release(entry *e) {
         Py_CLEAR(e->objects[i]);
     free(e);
     Py_DECREF(s);
+}
+
+/*
+ * A tensor that may still be read on the device is not given up: it may come from another queue, on which its memory
+ * would be free at once.
+ */
+void entry_release(entry *e) {
+    if (--e->references > 0)
+        return;
+    session *s = e->owner;
+    if (s->read == e)
+        session_drop_read(s);
+    alias_remove(e);
+    if (e->held && e->raw && comet_device_entry_state(e->held) == 0) {
+        e->next = s->late;
+        s->late = e;
+    } else {
+        free_entry(e);
+    }
+}
+
+void entry_free_late(session *s) {
+    for (entry **at = &s->late; *at;) {
+        entry *e = *at;
+        if (comet_device_entry_state(e->held) == 0) {
+            at = &e->next;
+            continue;
+        }
+        *at = e->next;
+        free_entry(e);
+    }
 }
 
 /* ---- saving ---- */
@@ -127,7 +153,7 @@ int entry_save(entry *e, role r) {
         e->bound = 0;
         return 0;
     }
-    return status == COMET_OK ? session_keep_lead(e->owner, e->store) : raise_status(status, "compressing");
+    return status == COMET_OK ? session_keep_lead(e->owner, e->store, at) : raise_status(status, "compressing");
 }
 
 /*
@@ -219,14 +245,8 @@ int entry_settle(entry *e) {
             return -1;
         if (!e->held || comet_device_entry_state(e->held) != 0)
             break;
-        comet_device_entry *held = comet_device_store_share(e->held);
-        comet_status status;
-        Py_BEGIN_ALLOW_THREADS
-        status = comet_device_store_await(e->store, held);
-        Py_END_ALLOW_THREADS
-        comet_device_store_release(e->store, held); /* meanwhile another thread may have put another in its place */
-        if (status != COMET_OK)
-            return raise_status(status, "waiting for a stream");
+        if (session_await(e->owner, e->store, e->held))
+            return -1;
     }
     return 0;
 }
@@ -248,12 +268,8 @@ void entry_learn(entry *e) {
 
 static int is_unchanged(const entry *e) {
     for (int i = 0; i < ENTRY_OBJECTS; i++)
-        if (e->versions[i] && torch_version(e->objects[i]) != e->versions[i]) {
-            PyErr_SetString(PyExc_RuntimeError,
-                            "one of the variables needed for gradient computation has been modified by an inplace "
-                            "operation: the weight or bias of a batch norm");
+        if (e->versions[i] && torch_check_version(e->objects[i], e->versions[i]))
             return 0;
-        }
     return 1;
 }
 
@@ -308,6 +324,8 @@ PyObject *entry_read(entry *e, const tensor_view *as) {
         return NULL;
     PyObject *tensor = NULL;
     if (e->raw) {
+        if (torch_check_version(e->raw, e->view.version))
+            return NULL;
         tensor = e->raw;
         Py_INCREF(tensor);
     } else if (s->read == e) {

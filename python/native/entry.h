@@ -24,7 +24,7 @@ struct entry {
     int by_channel;  /* the bound is in units of each channel's deviation, not of the tensor's rms */
     int keeps_mask, is_mask; /* is_mask: and nothing else */
     role role;
-    entry *next; /* among those that must be done again */
+    entry *next; /* among those that must be done again, or freed later */
     size_t stored_bytes;
     comet_codec_stats stats; /* count 0: not known */
     /* What values go through when they come back. */
@@ -55,6 +55,9 @@ int entry_save_norm(entry *e, PyObject *inverse_deviation);
 
 /* After every poll: what was held too coarsely, because its scale has changed since the last step, is done again. */
 int session_redo(session *s);
+
+/* After every poll: frees what was released before it was settled, and is by now. */
+void entry_free_late(session *s);
 
 /* Waits until it is known whether the stream is there. */
 int entry_settle(entry *e);

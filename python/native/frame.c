@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "frame.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "entry.h"
@@ -22,8 +23,10 @@ PyObject *frame_new(session *s, PyObject *names) {
 }
 
 static void drop_vectors(frame *f) {
-    while (f->vector_count > 0)
-        Py_CLEAR(f->vectors[--f->vector_count]);
+    while (f->vector_count > 0) {
+        f->vector_count--;
+        Py_CLEAR(f->vectors[f->vector_count]); /* a macro that may evaluate what it is given twice */
+    }
 }
 
 static void frame_dealloc(PyObject *self) {
@@ -31,6 +34,8 @@ static void frame_dealloc(PyObject *self) {
     drop_vectors(f);
     if (f->waiting)
         entry_release(f->waiting);
+    session_learn_pass(f->session, f->sites, f->site_count);
+    free(f->sites);
     Py_CLEAR(f->norm);
     Py_CLEAR(f->calls);
     Py_CLEAR(f->names);
@@ -150,6 +155,20 @@ static PyObject *name_of(const frame *f, role r) {
     return name ? PyUnicode_FromFormat(behind ? "%U > %s" : "%U.%s", name, what) : PyUnicode_FromFormat("%s", what);
 }
 
+static int note_site(frame *f, site *at) {
+    if (f->site_count == f->site_room) {
+        const size_t room = f->site_room ? 2 * f->site_room : 128;
+        site **grown = realloc(f->sites, room * sizeof *grown);
+        if (!grown) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        f->sites = grown, f->site_room = room;
+    }
+    f->sites[f->site_count++] = at;
+    return 0;
+}
+
 site *frame_site(frame *f, role r, const tensor_view *v) {
     site key;
     memset(&key, 0, sizeof key);
@@ -163,7 +182,7 @@ site *frame_site(frame *f, role r, const tensor_view *v) {
         if (!at->name)
             return NULL;
     }
-    return at;
+    return at && note_site(f, at) == 0 ? at : NULL;
 }
 
 static map_order order_of(operation op, int is_convolution) {
@@ -228,7 +247,9 @@ static PyObject *hold(frame *f, PyObject *tensor, tensor_view *v, role r) {
     PyObject *held = held_new(e, v);
     if (held && !is_copy)
         alias_add(e, tensor);
-    if (held && save(f, e, r))
+    if (held && session_is_head(s, at, v->device))
+        at->heads++;
+    else if (held && save(f, e, r))
         Py_CLEAR(held);
     entry_release(e);
     return held;
@@ -287,29 +308,29 @@ static PyObject *hold_indices(frame *f, PyObject *tensor, const tensor_view *v) 
     return held;
 }
 
-/* The memory of an argument of the operation: its weight, or running statistics. */
-static int is_argument(const frame *f, const void *data) {
-    const Py_ssize_t count = PyTuple_Size(f->args);
-    Py_ssize_t at = 0;
-    PyObject *key, *value;
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (torch_is_tensor(value = PyTuple_GetItem(f->args, i)) && view_data(value) == data)
-            return 1;
-    while (f->kwargs && PyDict_Next(f->kwargs, &at, &key, &value))
-        if (torch_is_tensor(value) && view_data(value) == data)
-            return 1;
-    return 0;
-}
-
 /* Statistics of a batch norm are vectors with a value for each channel; those that the caller gave are not among them.
  */
 static void notice_vector(frame *f, PyObject *tensor, const tensor_view *v) {
     const tensor_view *input;
     if (v->ndim != 1 || !is_floating(v) || f->vector_count == FRAME_VECTORS || !(input = input_of(f)) ||
-        input->ndim < 2 || input->shape[1] != v->shape[0] || is_argument(f, v->data))
+        input->ndim < 2 || input->shape[1] != v->shape[0])
         return;
     Py_INCREF(tensor);
     f->vectors[f->vector_count++] = tensor;
+}
+
+/* An argument of the operation: its weight, or running statistics. PyTorch hands out the same object for a tensor. */
+static int is_argument(const frame *f, const PyObject *tensor) {
+    const Py_ssize_t count = PyTuple_Size(f->args);
+    Py_ssize_t at = 0;
+    PyObject *key, *value;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (PyTuple_GetItem(f->args, i) == tensor)
+            return 1;
+    while (f->kwargs && PyDict_Next(f->kwargs, &at, &key, &value))
+        if (value == tensor)
+            return 1;
+    return 0;
 }
 
 static PyObject *keep(frame *f, PyObject *tensor) {
@@ -319,7 +340,9 @@ static PyObject *keep(frame *f, PyObject *tensor) {
 
 /* Most of what is saved is small: a batch norm's vectors, weights. Only of a batch norm do we want to see those. */
 static int is_worth_a_look(const frame *f, PyObject *tensor) {
-    return f->waiting || torch_bytes(tensor) >= (long long)f->session->least_bytes;
+    if (f->waiting)
+        return !is_argument(f, tensor);
+    return torch_bytes(tensor) >= (long long)f->session->least_bytes;
 }
 
 static PyObject *the_token;

@@ -42,6 +42,8 @@ typedef struct frame {
     int vector_count;
     PyObject *norm; /* what a fused batch norm left: autograd gets it in place of the token that it saves */
     /* where in the network */
+    site **sites; /* what was held so far, in order */
+    size_t site_count, site_room;
     const void *owner;
     PyObject *calls; /* a dict: how often a parameter was used in this pass */
     uint32_t use;

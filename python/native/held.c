@@ -113,14 +113,8 @@ static PyObject *unpack_held(held *h) {
 }
 
 static PyObject *unpack_kept(const kept *k) {
-    long long now = torch_version(k->tensor);
-    if (PyErr_Occurred())
+    if (torch_check_version(k->tensor, k->version))
         return NULL;
-    if (now != k->version)
-        return PyErr_Format(PyExc_RuntimeError,
-                            "one of the variables needed for gradient computation has been modified by an inplace "
-                            "operation: it is at version %lld; expected version %lld instead",
-                            now, k->version);
     Py_INCREF(k->tensor);
     return k->tensor;
 }

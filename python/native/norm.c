@@ -256,7 +256,7 @@ static PyObject *forward(call *c) {
         alias_add(h->y, y);
     else if (!c->z && list_rebuilt(c, h, y, &y_view))
         goto done;
-    if (session_keep_lead(c->frame->session, c->store))
+    if (session_keep_lead(c->frame->session, c->store, h->u->site))
         goto done;
     Py_XDECREF(c->frame->norm);
     Py_INCREF(h);
@@ -315,11 +315,7 @@ PyObject *norm_rebuild(entry *e) {
 /* ---- backward ---- */
 
 static int is_unchanged(const norm_held *h) {
-    if (torch_version(h->weight) == h->weight_version && torch_version(h->bias) == h->bias_version)
-        return 1;
-    PyErr_SetString(PyExc_RuntimeError, "one of the variables needed for gradient computation has been modified by an "
-                                        "inplace operation: the weight or bias of a batch norm");
-    return 0;
+    return !torch_check_version(h->weight, h->weight_version) && !torch_check_version(h->bias, h->bias_version);
 }
 
 typedef struct back {

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "entry.h"
 #include "frame.h"
@@ -42,24 +43,77 @@ comet_device_store *session_store(session *s, comet_device device) {
 
 int session_poll_store(session *s, comet_device_store *store) {
     comet_status status = comet_device_store_poll(store);
+    entry_free_late(s);
     return status == COMET_OK ? session_redo(s) : raise_status(status, "the device store");
 }
 
-/* As many tensors stay alive as their streams are on their way: two of the greatest, if nothing else is asked for. */
-int session_keep_lead(session *s, comet_device_store *store) {
-    const size_t lead = s->lead_bytes ? s->lead_bytes : 2 * s->greatest;
-    comet_status status = COMET_OK;
+/*
+ * The peak of a step, as far as it is ours: the streams that are held when backward comes to a tensor, and five tensors
+ * like that one (gradients on both sides of a layer and along a shortcut, what is decoded, what libraries work in: seen
+ * in ResNets). In convolutional networks it is reached when backward comes to the
+ * first, large layers, and by then most streams are gone. So there is room at the end of forward, which is used in two
+ * ways: tensors may live on until their streams have settled, and what backward needs first is not compressed at all.
+ */
+enum { PEAK_TENSORS = 5 };
+
+void session_learn_pass(session *s, site *const *sites, size_t count) {
+    size_t streams = 0, raw = 0, peak = 0;
+    for (size_t i = 0; i < count; i++) {
+        sites[i]->streams_before = streams;
+        if (streams + PEAK_TENSORS * sites[i]->raw_bytes > peak)
+            peak = streams + PEAK_TENSORS * sites[i]->raw_bytes;
+        streams += sites[i]->bytes;
+    }
+    for (size_t i = count; i-- > 0;) {
+        raw += sites[i]->raw_bytes;
+        sites[i]->raw_after = raw;
+        sites[i]->was_passed = 1;
+    }
+    s->expected_peak = peak;
+    s->pass_bytes = streams;
+}
+
+int session_is_head(const session *s, const site *at, comet_device device) {
+    if (device.kind == COMET_CPU || !at->was_passed || s->expected_peak <= s->pass_bytes)
+        return 0;
+    const size_t room = s->expected_peak - s->pass_bytes;
+    return at->raw_after <= (room < s->greatest ? room : s->greatest);
+}
+
+static size_t lead_at(const session *s, const site *at) {
+    const size_t taken = at->streams_before + 2 * at->raw_bytes;
+    if (s->lead_bytes)
+        return s->lead_bytes;
+    if (!at->was_passed)
+        return 2 * s->greatest;
+    const size_t room = s->expected_peak > taken ? s->expected_peak - taken : 0;
+    return room > at->raw_bytes ? room : at->raw_bytes;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int session_await(session *s, comet_device_store *store, comet_device_entry *held) {
+    const double start = now();
+    comet_status status;
+    comet_device_store_share(held); /* meanwhile another thread may let go of it */
+    Py_BEGIN_ALLOW_THREADS
+    status = comet_device_store_await(store, held);
+    Py_END_ALLOW_THREADS
+    comet_device_store_release(store, held);
+    s->waited += now() - start;
+    return status == COMET_OK ? 0 : raise_status(status, "waiting for the device");
+}
+
+int session_keep_lead(session *s, comet_device_store *store, const site *at) {
+    const size_t lead = lead_at(s, at);
     if (session_poll_store(s, store))
         return -1;
     while (comet_device_store_unsettled_bytes(store) > lead) {
-        comet_device_entry *oldest = comet_device_store_share(comet_device_store_oldest(store));
-        Py_BEGIN_ALLOW_THREADS
-        status = comet_device_store_await(store, oldest);
-        Py_END_ALLOW_THREADS
-        comet_device_store_release(store, oldest); /* meanwhile another thread may have let go of it */
-        if (status != COMET_OK)
-            return raise_status(status, "waiting for the device");
-        if (session_poll_store(s, store))
+        if (session_await(s, store, comet_device_store_oldest(store)) || session_poll_store(s, store))
             return -1;
     }
     return 0;
@@ -228,7 +282,7 @@ static void session_dealloc(PyObject *self) {
     session_drop_read(s);
     Py_CLEAR(s->norms);
     for (int i = 0; i < SESSION_DEVICES; i++) {
-        comet_device_store_free(s->stores[i]);
+        comet_device_store_free(s->stores[i]); /* entries hold a reference to the session: there are none */
         Py_CLEAR(s->no_thresholds[i]);
         Py_CLEAR(s->index_status[i]);
     }
@@ -326,7 +380,7 @@ static PyObject *session_stats(PyObject *self, PyObject *unused) {
     (void)unused;
     PyObject *all = PyDict_New();
     if (!all || put_number(all, "kept_tensors", (double)s->kept_tensors) ||
-        put_number(all, "kept_bytes", s->kept_bytes) || put_number(all, "shape_bytes", s->shape_bytes) ||
+        put_number(all, "kept_bytes", s->kept_bytes) || put_number(all, "waited_ms", 1e3 * s->waited) || put_number(all, "shape_bytes", s->shape_bytes) ||
         put_number(all, "index_bytes", s->index_bytes) || put_number(all, "index_raw_bytes", s->index_raw_bytes)) {
         Py_XDECREF(all);
         return NULL;
@@ -357,7 +411,7 @@ static PyObject *describe_site(const site *at) {
                  put_number(dict, "bound", at->used_bound) || put_number(dict, "margin", at->margin) ||
                  put_number(dict, "saves", (double)at->saves) || put_number(dict, "aliases", (double)at->aliases) ||
                  put_number(dict, "loads", (double)at->loads) || put_number(dict, "misfits", (double)at->misfits) ||
-                 put_number(dict, "kept", (double)at->kept) || put_number(dict, "raw_total", at->raw_total) ||
+                 put_number(dict, "kept", (double)at->kept) || put_number(dict, "heads", (double)at->heads) || put_number(dict, "raw_total", at->raw_total) ||
                  put_number(dict, "stored_total", at->stored_total)))
         Py_CLEAR(dict);
     return dict;

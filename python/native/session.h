@@ -44,9 +44,14 @@ typedef struct site {
     double rms;         /* of the non-zeros, when they were last looked at; 0: unknown */
     double set_bound;   /* by a controller: relative to rms, or to a channel's deviation; 0: the session's */
     double used_bound;  /* as it was last used */
-    uint64_t saves, aliases, loads, misfits, kept; /* kept: for want of memory as it was */
+    uint64_t saves, aliases, loads, misfits;
+    uint64_t kept, heads; /* as they were: for want of memory, because backward begins with them */
     double raw_total, stored_total;                /* over all saves whose size is known */
-    struct site *next;                             /* in the order in which they were found */
+    /* Of the last forward pass that went through here: */
+    size_t streams_before; /* bytes of the streams of earlier sites */
+    size_t raw_after;      /* of its own tensor and of later ones */
+    int was_passed;
+    struct site *next; /* in the order in which they were found */
 } site;
 
 typedef struct entry entry;
@@ -68,6 +73,9 @@ typedef struct session {
     entry **aliases; /* by address; open addressing */
     size_t alias_count, alias_room;
     entry *redo;     /* entries to be done again: entry.c */
+    entry *late;     /* released before they were settled: the device may still read their tensors */
+    size_t expected_peak, pass_bytes; /* session_learn_pass */
+    double waited;   /* for the device, in seconds */
     size_t greatest; /* tensor held so far, in bytes */
     PyObject *norms; /* a dict: thread -> the batch norm that it unpacked last */
     entry *read;     /* the last one that was decoded, while another reader of it is to come, */
@@ -88,11 +96,20 @@ PyObject *session_no_thresholds(session *s, comet_device device, int64_t channel
 /* A word that packing indices on a GPU reports into. NULL with an exception. */
 int32_t *session_index_status(session *s, comet_device device);
 
+/* Waits, without the interpreter's lock, until it is known whether a stream fitted. Takes a reference and drops it. */
+int session_await(session *s, comet_device_store *store, comet_device_entry *held);
+
 /* Settles what has arrived. */
 int session_poll_store(session *s, comet_device_store *store);
 
-/* Waits until no more than the session's lead is unsettled. */
-int session_keep_lead(session *s, comet_device_store *store);
+/* Waits until no more is unsettled than there is room for at this point of the forward pass. */
+int session_keep_lead(session *s, comet_device_store *store, const site *at);
+
+/* What a forward pass held, in order. From this follows how far the host may be ahead of the device in the next one. */
+void session_learn_pass(session *s, site *const *sites, size_t count);
+
+/* Backward begins with this one: while it is needed there is room for it as it is. */
+int session_is_head(const session *s, const site *at, comet_device device);
 
 /* Forgets the tensor that was decoded last. */
 void session_drop_read(session *s);

@@ -291,6 +291,16 @@ long long torch_version(PyObject *tensor) {
     return read_long(PyObject_GetAttr(tensor, name.version), &version) ? -1 : version;
 }
 
+int torch_check_version(PyObject *tensor, long long version) {
+    const long long now = torch_version(tensor);
+    if (!PyErr_Occurred() && now != version)
+        PyErr_Format(PyExc_RuntimeError,
+                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                     "it is at version %lld; expected version %lld instead",
+                     now, version);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 long long torch_bytes(PyObject *tensor) {
     long long bytes = -1;
     if (read_long(PyObject_GetAttr(tensor, name.nbytes), &bytes)) {
@@ -418,13 +428,6 @@ PyObject *torch_as_strided(PyObject *tensor, const tensor_view *view) {
         shape && strides ? PyObject_CallMethodObjArgs(tensor, name.as_strided, shape, strides, NULL) : NULL;
     Py_XDECREF(shape), Py_XDECREF(strides);
     return result;
-}
-
-int torch_is_tensor(PyObject *object) {
-    const int is = PyObject_IsInstance(object, torch.tensor_type);
-    if (is < 0)
-        PyErr_Clear();
-    return is > 0;
 }
 
 PyObject *torch_float(PyObject *tensor) {

@@ -46,8 +46,6 @@ void *view_data(PyObject *tensor);
  */
 int view_in_memory_order(const tensor_view *view, map_order order, comet_tensor *tensor);
 
-int torch_is_tensor(PyObject *object);
-
 /* New references, or NULL with an exception. */
 PyObject *torch_detach(PyObject *tensor);
 PyObject *torch_clone(PyObject *tensor); /* contiguous */
@@ -66,6 +64,8 @@ int torch_is_leaf(PyObject *tensor);
 int torch_is_of_parameter(PyObject *tensor); /* a view of one */
 double torch_greatest(PyObject *tensor); /* waits; for tensors of a CPU */
 long long torch_version(PyObject *tensor);
+/* -1 and PyTorch's own exception: it was written to in place since then. */
+int torch_check_version(PyObject *tensor, long long version);
 long long torch_bytes(PyObject *tensor); /* of its values; -1: not known */
 
 /* What to keep of a tensor that stays as it is: not its graph, which would hold itself. And its version. */

@@ -44,11 +44,11 @@ def test_input(norm, dtype, layout, device):
 
 
 def test_input_of_a_norm_in_bf16(device):
-    """module.bfloat16(): statistics too are not fp32."""
+    """module.bfloat16(): the deviation that the norm divides by is rounded to bf16, and the bound with it."""
     model = nn.BatchNorm2d(8).to(device, torch.bfloat16)
     attach(model, error_rel=ERROR)
     x = maps(device).bfloat16()
-    assert_within(model(x).grad_fn._saved_input, x, ERROR * deviations(x))
+    assert_within(model(x).grad_fn._saved_input, x, ERROR * deviations(x) * (1 + 2.0**-7))
 
 
 SAVED_BEFORE = {"relu": lambda norm, conv, x: norm(F.relu_(x)), "convolution": lambda norm, conv, x: conv(x) * 0 + norm(x)}
@@ -75,11 +75,11 @@ def test_convolution_of_what_a_norm_saved_before(device):
 
 @pytest.mark.parametrize("assigned", [False, True])
 def test_norm_that_does_not_train(assigned, device):
-    """It divides by its running deviation, 0.01: neither the variance nor 1 may stand for that."""
+    """It divides by its running deviation, 0.01: neither the variance nor 1 may stand for that. It may also be exact."""
     norm = nn.BatchNorm2d(8).to(device).eval()
     norm.running_var.fill_(1e-4)
     if assigned:
         given_anew(norm)
     attach(norm, error_rel=ERROR)
     x = activation(4, 8, 16, 16, device=device, scale=0.01)
-    assert_within(norm(x).grad_fn._saved_input, x, ERROR * 0.011)
+    assert_within(norm(x).grad_fn._saved_input, x, ERROR * 0.011, is_held=False)

@@ -41,7 +41,7 @@ static comet_status check_as_on_cpu(const comet_tensor *tensor, const comet_code
 
 static comet_status check_params(const comet_tensor *tensor, const comet_codec_params *p) {
     COMET_TRY(comet_call_choices(p));
-    if (tensor->dtype == COMET_U8)
+    if (tensor->dtype == COMET_U8 && p->codec != COMET_CODEC_MASK)
         return comet_fail(COMET_ERROR_UNSUPPORTED, "tensor->dtype is u8: on a device it must be fp32, fp16 or bf16");
     COMET_TRY(comet_cuda_check_aligned(p->device_bound, sizeof(float), "params->device_bound"));
     COMET_TRY(comet_cuda_check_aligned(p->device_stats, 8, "params->device_stats"));

@@ -231,7 +231,7 @@ static int is_ready(const comet_device_entry *e) {
     return comet_held_record_read(record, NULL) && atomic_load(&e->record) == record;
 }
 
-enum { SPINS = 400, YIELDS = 400 };
+enum { SPINS = 400, YIELDS = 4000 }; /* about a millisecond: a nap takes 70 microseconds and more */
 
 static void pause_a_little(unsigned n) {
     static const struct timespec nap = {.tv_nsec = 20000};

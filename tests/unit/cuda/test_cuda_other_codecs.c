@@ -463,7 +463,7 @@ static void many_chunks_of_dct(void **state) {
     case_free(&c);
 }
 
-/* A mask of any dtype decodes into bytes. The public call takes no u8 yet, the codec does. */
+/* A mask of any dtype decodes into bytes. */
 static void masks_decode_to_bytes(void **state) {
     (void)state;
     rng r = rng_seed(5);

@@ -29,25 +29,49 @@ class _Running:
         self.hooks.__exit__(*reason)
 
 
+class _Around:
+    """Runs `wraps` around the call of a module: each is called as wrap(call, *args, **kwargs), the last one outermost. In
+    the place that PyTorch has for module.compile(): it is not copied, pickled or part of the state_dict, and every
+    exception passes through."""
+
+    def __init__(self, module):
+        self.before, self.wraps = module._compiled_call_impl, []
+        self.own = self.before or module._call_impl
+
+    def __call__(self, *args, **kwargs):
+        call = self.own
+        if not torch.compiler.is_compiling():
+            for wrap in self.wraps:
+                call = functools.partial(wrap, call)
+        return call(*args, **kwargs)
+
+
+def _replicate(module):
+    """For nn.DataParallel: a replica must not run what is around the original."""
+    replica = type(module)._replicate_for_data_parallel(module)
+    replica.__dict__.pop("_compiled_call_impl", None)
+    return replica
+
+
 def _is_compiled(module):
-    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+    around = module._compiled_call_impl
+    inner = around.before if isinstance(around, _Around) else around
+    return inner is not None or hasattr(module, "_orig_mod")
 
 
-def _around(module, call):
-    """Has `call(module's own call, args, kwargs)` run in place of the module's call. In the place that PyTorch has for
-    module.compile(): it is not copied, pickled or part of the state_dict, and any exception passes through `call`.
-    Returns how to undo it."""
-    before = module._compiled_call_impl
-    own = before or module._call_impl
-
-    def around(*args, **kwargs):
-        return own(*args, **kwargs) if torch.compiler.is_compiling() else call(own, args, kwargs)
+def _wrap(module, wrap):
+    """Puts `wrap` around the module. Returns how to undo it."""
+    if not isinstance(module._compiled_call_impl, _Around):
+        module._compiled_call_impl = _Around(module)
+        module._replicate_for_data_parallel = functools.partial(_replicate, module)
+    around = module._compiled_call_impl
+    around.wraps.append(wrap)
 
     def undo():
-        if module._compiled_call_impl is around:  # else somebody is around it by now: `call` sees that it is over
-            module._compiled_call_impl = before
-
-    module._compiled_call_impl = around
+        around.wraps.remove(wrap)
+        if not around.wraps and module._compiled_call_impl is around:  # else module.compile() was called meanwhile
+            module._compiled_call_impl = around.before
+            module.__dict__.pop("_replicate_for_data_parallel", None)
     return undo
 
 
@@ -66,20 +90,20 @@ class Session:
                                       threads=torch.get_num_threads())
         self._is_compiled = _is_compiled(model)
         compiled = [module for module in model.modules() if _is_compiled(module) and module is not model]
-        self._undo = [_around(model, self._run)]
-        self._undo += [_around(module, functools.partial(self._run_form, form)) for module, form in rules.items()]
+        self._undo = [_wrap(model, self._run)]
+        self._undo += [_wrap(module, functools.partial(self._run_form, form)) for module, form in rules.items()]
         if compiled or self._is_compiled:
             self._warn("compiled modules keep their activations as they are: only what runs eagerly is compressed")
-        self._undo += [_around(module, self._run_compiled) for module in compiled]
+        self._undo += [_wrap(module, self._run_compiled) for module in compiled]
 
     # ---- one forward pass ----
 
-    def _run(self, call, args, kwargs):
+    def _run(self, call, *args, **kwargs):
         running = _Running(self) if self._can_run() else None
         with scope.entered(running), running or contextlib.nullcontext():
             return call(*args, **kwargs)
 
-    def _run_form(self, form, call, args, kwargs):
+    def _run_form(self, form, call, *args, **kwargs):
         """A module that has a form of its own."""
         running = scope.innermost()
         if not self._undo or running is None or running.native is not self.native:
@@ -90,7 +114,7 @@ class Session:
         finally:
             running.frame.form = outer
 
-    def _run_compiled(self, call, args, kwargs):
+    def _run_compiled(self, call, *args, **kwargs):
         """Neither hooks nor modes reach into compiled code: outside of it they would only break it up."""
         running = scope.innermost()
         if running is None or running.native is not self.native:

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fuse and unfuse: names, state and results stay; on a GPU a session then stores a norm and its activation once."""
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+from torchvision import models
+
+import libcomet.torch as comet
+from conftest import assert_same_bits, attach, total, train_step
+
+CLASSES = 5
+
+
+def sequential(activation=nn.ReLU):
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), activation(), nn.MaxPool2d(2),
+                         nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), activation(), nn.AdaptiveAvgPool2d(1),
+                         nn.Flatten(), nn.Linear(16, CLASSES))
+
+
+MODELS = {
+    "resnet18": (lambda: models.resnet18(num_classes=CLASSES), 9),   # stem and 8 blocks
+    "resnet50": (lambda: models.resnet50(num_classes=CLASSES), 17),  # stem and 16 blocks
+    "mobilenet_v3": (lambda: models.mobilenet_v3_small(num_classes=CLASSES), None),
+    "relu": (sequential, 1),
+    "silu": (lambda: sequential(nn.SiLU), 1),
+    "gelu": (lambda: sequential(nn.GELU), 1),
+    "none": (lambda: nn.Sequential(nn.Linear(12, 4), nn.ReLU()), 0),
+}
+
+
+def images(device, size=32):
+    return torch.randn(4, 3, size, size, generator=torch.Generator().manual_seed(1)).to(device)
+
+
+def check_same_state(fused, plain):
+    assert list(fused.state_dict()) == list(plain.state_dict())
+    assert [name for name, _ in fused.named_modules()] == [name for name, _ in plain.named_modules()]
+    assert_same_bits(fused.state_dict(), plain.state_dict())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_and_state_stay(name):
+    make, count = MODELS[name]
+    plain = make()
+    fused = copy.deepcopy(plain)
+    assert comet.fuse(fused) is fused
+    assert count is None or fused.comet_fused == count
+    check_same_state(fused, plain)
+    assert comet.fuse(fused).comet_fused == fused.comet_fused  # once more changes nothing
+    comet.unfuse(fused)
+    check_same_state(fused, plain)
+    assert not hasattr(fused, "comet_fused")
+    assert all("forward" not in module.__dict__ for module in fused.modules())
+
+
+@pytest.mark.parametrize("how", ["without a session", "exact", "evaluated"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet_v3", "relu", "silu", "gelu"])
+def test_same_results_where_nothing_is_fused(name, how, device):
+    """Without a session, in exact mode, and where a model does not train: layer by layer, bit-equal."""
+    plain = MODELS[name][0]().to(device)
+    fused = comet.fuse(copy.deepcopy(plain))
+    if how == "exact":
+        attach(fused, exact=True)
+    if how == "evaluated":
+        attach(fused)
+        with torch.no_grad():
+            assert torch.equal(fused.eval()(images(device)), plain.eval()(images(device)))
+        return
+    assert_same_bits(train_step(fused, images(device)), train_step(plain, images(device)))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "relu", "silu"])
+def test_default_mode_on_the_cpu(name):
+    """There nothing is fused: what a session does is what it does without."""
+    plain = MODELS[name][0]()
+    fused = comet.fuse(copy.deepcopy(plain))
+    sessions = [attach(model) for model in (plain, fused)]
+    assert_same_bits(train_step(fused, images("cpu")), train_step(plain, images("cpu")))
+    assert total(sessions[0], "saves") == total(sessions[1], "saves") > 0
+
+
+def test_copies_and_files():
+    """A copy is fused and its own; a file can be loaded."""
+    fused = comet.fuse(sequential())
+    x = images("cpu")
+    file = io.BytesIO()
+    torch.save(fused, file)
+    file.seek(0)
+    copies = [copy.deepcopy(fused), torch.load(file, weights_only=False)]
+    expected = train_step(comet.unfuse(copy.deepcopy(fused)), x)
+    for copied in copies:
+        assert_same_bits(train_step(copied, x), expected)
+    assert all(parameter.grad is None for parameter in fused.parameters())
+
+
+# ---- on a GPU ----
+
+
+def close(result, expected, limit):
+    return (result.double() - expected.double()).norm() <= limit * expected.double().norm() + 1e-12
+
+
+@pytest.fixture
+def gpu(device):
+    if device.type != "cuda":
+        pytest.skip("nothing is fused on a CPU")
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # rounding is what is compared
+    yield device
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "relu", "silu", "gelu"])
+def test_fused(name, precision, layout, gpu):
+    """A tiny bound: what is left of differences is rounding. Fewer streams than without fuse."""
+    plain = MODELS[name][0]().to(gpu, memory_format=layout)
+    x = images(gpu, 64).to(memory_format=layout)
+    unfused, fused = copy.deepcopy(plain), comet.fuse(copy.deepcopy(plain))
+    sessions = [attach(model, error_rel=1e-3) for model in (unfused, fused)]
+    expected, result = train_step(plain, x, precision=precision), train_step(fused, x, precision=precision)
+    train_step(unfused, x, precision=precision)
+    assert total(sessions[1], "saves") < total(sessions[0], "saves")
+    assert total(sessions[1], "entries") == 0
+    rounding = 1e-5 if precision == torch.float32 else 3e-2
+    assert close(result["loss"], expected["loss"], 10 * rounding)
+    for key, value in expected.items():
+        if key.endswith("num_batches_tracked"):
+            assert torch.equal(result[key], value), key
+        elif "running" in key:
+            assert close(result[key], value, 10 * rounding), key
+        elif value.norm() > 1e-5:  # a convolution's bias before a norm has no gradient but rounding
+            assert close(result[key], value, 2e-2 + 10 * rounding), key
+
+
+@pytest.mark.parametrize("activation", [None, nn.ReLU, nn.SiLU, nn.GELU], ids=["none", "relu", "silu", "gelu"])
+@pytest.mark.parametrize("added", [False, True])
+def test_output_of_one_layer(activation, added, gpu):
+    """fp32: within 1e-5 of the largest value; zeros of a ReLU are zeros."""
+    from libcomet.torch.fuse import norm_act
+    if added and activation in (nn.SiLU, nn.GELU):
+        pytest.skip("not fused")
+    norm = nn.BatchNorm2d(16).to(gpu)
+    torch.nn.init.normal_(norm.weight), torch.nn.init.normal_(norm.bias)
+    x, z = (torch.randn(8, 16, 20, 20, device=gpu).requires_grad_() for _ in range(2))
+    act = activation() if activation else None
+
+    class Layer(nn.Module):
+        def __init__(self, norm):
+            super().__init__()
+            self.norm = norm
+
+        def forward(self, x, z):
+            return norm_act(self.norm, act, x * 1, z * 1 if added else None)
+
+    plain, fused = Layer(copy.deepcopy(norm)), Layer(norm)
+    session = attach(fused, error_rel=1e-4)
+    outputs = []
+    for layer in (plain, fused):
+        x.grad = z.grad = None
+        y = layer(x, z)
+        y.backward(torch.arange(y.numel(), device=gpu).view_as(y).sin())
+        outputs.append([y.detach(), x.grad, layer.norm.weight.grad, layer.norm.bias.grad, z.grad if added else y.detach()])
+    assert total(session, "saves") > 0
+    expected, result = outputs
+    assert (result[0] - expected[0]).abs().max() <= 1e-5 * expected[0].abs().max()
+    for one, other in zip(result[1:], expected[1:]):
+        assert close(one, other, 1e-3)
+    assert_buffers_close(fused.norm, plain.norm)
+
+
+def assert_buffers_close(norm, plain):
+    assert torch.equal(norm.num_batches_tracked, plain.num_batches_tracked)
+    assert close(norm.running_mean, plain.running_mean, 1e-5) and close(norm.running_var, plain.running_var, 1e-5)
+
+
+def test_unfused_again(gpu):
+    """After unfuse the session does what it would have done before."""
+    plain = MODELS["resnet18"][0]().to(gpu)
+    model = comet.unfuse(comet.fuse(copy.deepcopy(plain)))
+    for one in (plain, model):
+        attach(one)
+    assert_same_bits(train_step(model, images(gpu)), train_step(plain, images(gpu)))
+
+
+def test_graph_twice_and_given_up(gpu):
+    model = comet.fuse(sequential()).to(gpu)
+    session = attach(model)
+    loss = model(images(gpu)).square().sum()
+    loss.backward(retain_graph=True)
+    first = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    loss.backward()
+    assert all(torch.equal(one, parameter.grad) for one, parameter in zip(first, model.parameters()))
+    del loss
+    model(images(gpu))
+    assert total(session, "entries") == 0
