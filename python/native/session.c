@@ -54,7 +54,7 @@ int session_poll_store(session *s, comet_device_store *store) {
  * first, large layers, and by then most streams are gone. So there is room at the end of forward, which is used in two
  * ways: tensors may live on until their streams have settled, and what backward needs first is not compressed at all.
  */
-enum { PEAK_TENSORS = 5 };
+enum { PEAK_TENSORS = 5, FORWARD_TENSORS = 4 };
 
 void session_learn_pass(session *s, site *const *sites, size_t count) {
     size_t streams = 0, raw = 0, peak = 0;
@@ -80,8 +80,9 @@ int session_is_head(const session *s, const site *at, comet_device device) {
     return at->raw_after <= (room < s->greatest ? room : s->greatest);
 }
 
+/* In forward a layer has its input, its output, that of the next one, a shortcut, and what libraries work in. */
 static size_t lead_at(const session *s, const site *at) {
-    const size_t taken = at->streams_before + 2 * at->raw_bytes;
+    const size_t taken = at->streams_before + FORWARD_TENSORS * at->raw_bytes;
     if (s->lead_bytes)
         return s->lead_bytes;
     if (!at->was_passed)

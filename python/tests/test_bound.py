@@ -89,10 +89,13 @@ def test_nan_and_infinity_survive(use, device):
     x = values.requires_grad_() * 1
     back = getattr(model(x).grad_fn, saved).reshape(x.shape)
     expected = F.relu(x) if use == "relu" else x
-    assert torch.equal(back.isnan(), expected.isnan()) and torch.equal(back.isinf(), expected.isinf())
-    ordinary = expected.isfinite()
-    ordinary[:, :3] = False  # what else is in a channel without statistics may be anything within reason
-    assert (back - expected).abs()[ordinary].max() <= ERROR * 1.1
+    odd = ~expected.isfinite()
+    if use == "batch norm":  # such a channel has no statistics: its gradients are NaN, and all of it may be
+        odd = odd | (odd.any(3).any(2).any(0).view(1, -1, 1, 1) & back.isnan())
+    else:
+        assert torch.equal(back[odd].isnan(), expected[odd].isnan()) and torch.equal(back[odd].isinf(), expected[odd].isinf())
+    assert not back[odd].isfinite().any()
+    assert (back - expected)[~odd].abs().max() <= ERROR * 1.1
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-6, 1e6, 1e15])

@@ -34,7 +34,7 @@ def batch(seed, device):
 
 def train(model, rank, device, steps):
     """All gradients of the last step, all losses."""
-    optimizer, losses = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), []
+    optimizer, losses = torch.optim.SGD(model.parameters(), 0.03, momentum=0.9), []
     for step in range(steps):
         images, labels = batch(PROCESSES * step + rank, device)
         optimizer.zero_grad()

@@ -82,26 +82,33 @@ VIEWS = {
 }
 
 
+OPERATIONS = {
+    "linear": lambda x: F.linear(x, torch.ones(5, x.shape[-1], device=x.device, requires_grad=True)),
+    "silu": F.silu,
+    "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "batch norm": lambda x: F.batch_norm(x, None, None, training=True),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("kind", ["parameter", "buffer"])
-def test_view_of_a_parameter_as_input(kind, view, device):
+def test_view_of_a_parameter_as_input(kind, view, operation, device):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            values = torch.randn(64, 64)
+            values = torch.randn(64, 64, device=device)
             self.register_parameter("p", nn.Parameter(values)) if kind == "parameter" else \
                 self.register_buffer("p", values)
-            self.layer = nn.Linear(VIEWS[view](values).shape[-1], 5)
 
-        def forward(self, _):
-            return self.layer(VIEWS[view](self.p))
+        def forward(self):
+            return OPERATIONS[operation](VIEWS[view](self.p))
 
-    model = Model().to(device)
+    model = Model()
     session = attach(model)
-    y = model(None)
-    y.sum().backward()
+    y = model()
     assert total(session, "saves") == 0
-    assert torch.allclose(model.layer.weight.grad, VIEWS[view](model.p).sum(0).expand(5, -1), atol=1e-4)
+    assert session.stats()["kept_tensors"] > 0 or not y.requires_grad
 
 
 def test_users_own_tensors(device):

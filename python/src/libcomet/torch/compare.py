@@ -49,7 +49,6 @@ import weakref
 from libcomet.torch.options import Options
 
 MIB = 1 << 20
-RUNS = ("plain", "comet")
 DONE, OUT_OF_MEMORY, FAILED = "done", "out of memory", "failed"
 READ_EVERY = 256  # steps after which losses and times are taken from the device, which waits for it
 BETWEEN_STEPS = 64  # first steps after which memory is looked at
@@ -114,7 +113,7 @@ class _Steps:
     def note(self, optimizer, args, kwargs):
         import torch
 
-        if self.first is None:
+        if self.first is None or self.first() is None:
             self.first = weakref.ref(optimizer)
         if self.first() is not optimizer:
             return
@@ -175,6 +174,9 @@ class _Models:
                 return call(module, *args, **kwargs)
             finally:
                 local.inside = False
+
+        # torch.compile passes over PyTorch's own files, and would begin with this function: it is to see no difference
+        noticing_call.__code__ = noticing_call.__code__.replace(co_filename=torch.nn.modules.module.__file__)
 
         def noticing_init(optimizer, *args, **kwargs):
             init(optimizer, *args, **kwargs)
@@ -469,11 +471,10 @@ def _show_table(options, plain, comet):
     if comet["status"] == OUT_OF_MEMORY:
         print("with Comet the GPU had not enough memory")
     for model in comet["models"]:
-        line = f"Comet held what {model['name']} saves ({model['parameters'] / 1e6:.1f} million parameters"
-        line += f", {model['fused']} blocks fused)" if model["fused"] else ")"
-        if model["stored"]:
-            line += f": {model['raw'] / MIB:,.0f} MiB in all became {model['stored'] / MIB:,.0f}"
-        print(line)
+        fused = f", {model['fused']} blocks fused" if model["fused"] else ""
+        line = f"{model['name']} ({model['parameters'] / 1e6:.1f} million parameters{fused}): "
+        print(line + (f"Comet held {model['raw'] / MIB:,.0f} MiB, in all steps, as {model['stored'] / MIB:,.0f}"
+                      if model["stored"] else "it saved nothing that Comet holds in another form"))
     if options.report:
         print(f"report: {options.report}" if not comet.get("report") else f"no report was written: {comet['report']}")
 
