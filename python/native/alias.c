@@ -94,6 +94,8 @@ static int is_good_enough(const entry *e, const form *how, role r) {
         return r == ROLE_RELU && how->kind == FORM_CODEC;
     if (e->bound == 0)
         return 1;
+    if (e->site->set_bound > 0 && how == e->form && (r == ROLE_VALUE || r == ROLE_RELU)) /* for all of these uses */
+        return !e->by_channel && (r != ROLE_RELU || e->keeps_mask);
     return e->bound <= 1.001 * wanted && e->by_channel == (r == ROLE_NORM) && (r != ROLE_RELU || e->keeps_mask);
 }
 

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "collect.h"
+
 /* ---- life ---- */
 
 entry *entry_new(session *s, site *at, const form *how, const tensor_view *view, const comet_tensor *memory,
@@ -153,7 +155,9 @@ int entry_save(entry *e, role r) {
         e->bound = 0;
         return 0;
     }
-    return status == COMET_OK ? session_keep_lead(e->owner, e->store, at) : raise_status(status, "compressing");
+    if (status != COMET_OK)
+        return raise_status(status, "compressing");
+    return collect_see_stored(e, NULL, 0) ? -1 : session_keep_lead(e->owner, e->store, at);
 }
 
 /*
@@ -258,6 +262,8 @@ int entry_settle(entry *e) {
  * host is ahead of the device.
  */
 void entry_learn(entry *e) {
+    if (e->collects)
+        collect_count_stored(e);
     if (e->stats.nonzero > 0 && !e->grid.channels) {
         const double rms = rms_of(&e->stats);
         if (rms > 0)

@@ -25,6 +25,7 @@ struct entry {
     int keeps_mask, is_mask; /* is_mask: and nothing else */
     role role;
     entry *next; /* among those that must be done again, or freed later */
+    uint32_t collects; /* statistics of it are wanted: collect.round; 0: none */
     size_t stored_bytes;
     comet_codec_stats stats; /* count 0: not known */
     /* What values go through when they come back. */

@@ -6,6 +6,7 @@
 
 #include "entry.h"
 #include "held.h"
+#include "operation.h"
 
 PyTypeObject *frame_type;
 
@@ -22,16 +23,14 @@ PyObject *frame_new(session *s, PyObject *names) {
     return (PyObject *)f;
 }
 
-static void drop_vectors(frame *f) {
-    while (f->vector_count > 0) {
-        f->vector_count--;
-        Py_CLEAR(f->vectors[f->vector_count]); /* a macro that may evaluate what it is given twice */
-    }
+void frame_drop_vectors(frame *f) {
+    Py_CLEAR(f->vectors[0]);
+    Py_CLEAR(f->vectors[1]);
 }
 
 static void frame_dealloc(PyObject *self) {
     frame *f = (frame *)self;
-    drop_vectors(f);
+    frame_drop_vectors(f);
     if (f->waiting)
         entry_release(f->waiting);
     session_learn_pass(f->session, f->sites, f->site_count);
@@ -48,13 +47,13 @@ static void frame_dealloc(PyObject *self) {
 /* Views of the operation's arguments, read once; NULL: none that we know. */
 static const tensor_view *input_of(frame *f) {
     if (f->input_state == VIEW_UNREAD)
-        f->input_state = view_read(f->input, &f->input_view) == 0 ? VIEW_READ : VIEW_NONE;
+        f->input_state = view_read(f->now.input, &f->input_view) == 0 ? VIEW_READ : VIEW_NONE;
     return f->input_state == VIEW_READ ? &f->input_view : NULL;
 }
 
 static const tensor_view *weight_of(frame *f) {
     if (f->weight_state == VIEW_UNREAD)
-        f->weight_state = f->weight && view_read_any(f->weight, &f->weight_view) == 0 ? VIEW_READ : VIEW_NONE;
+        f->weight_state = f->now.weight && view_read_any(f->now.weight, &f->weight_view) == 0 ? VIEW_READ : VIEW_NONE;
     return f->weight_state == VIEW_READ ? &f->weight_view : NULL;
 }
 
@@ -78,7 +77,10 @@ static int has_extents_of(const tensor_view *v, const tensor_view *other) {
  * than the arguments: extents must tell. Where they cannot, the tensor is kept as it is.
  */
 static int is_input_of_layer(frame *f, const tensor_view *v) {
-    const tensor_view *input = input_of(f), *weight;
+    const tensor_view *input, *weight;
+    if (f->is_input) /* PyTorch hands out the same object for a tensor as long as that lives */
+        return 1;
+    input = input_of(f);
     if (!input || input->count != v->count)
         return 0;
     if (v->data == input->data)
@@ -87,10 +89,14 @@ static int is_input_of_layer(frame *f, const tensor_view *v) {
     return weight && v->data != weight->data && v->dtype != input->dtype && !has_extents_of(v, weight);
 }
 
-/* The user's own, which is alive as long as he likes: holding it once more would save nothing. */
+/* The user's own, or a parameter's: alive as long as he likes. Holding it once more would save nothing. */
 static int is_users(frame *f, const tensor_view *v) {
-    const tensor_view *input = input_of(f);
-    return input && input->data == v->data && torch_is_leaf(f->input);
+    const tensor_view *input;
+    if (f->is_input)
+        return torch_is_leaf(f->now.input) || torch_is_of_parameter(f->now.input);
+    input = input_of(f);
+    return input && input->data == v->data &&
+           (torch_is_leaf(f->now.input) || torch_is_of_parameter(f->now.input));
 }
 
 static int is_large(const frame *f, const tensor_view *v) {
@@ -98,7 +104,7 @@ static int is_large(const frame *f, const tensor_view *v) {
 }
 
 static int counts_like_input(frame *f, const tensor_view *v) {
-    const tensor_view *input = input_of(f);
+    const tensor_view *input = f->is_input ? v : input_of(f);
     return input && input->count == v->count;
 }
 
@@ -106,12 +112,12 @@ static role role_in(frame *f, const tensor_view *v) {
     if (f->form->kind == FORM_UNTOUCHED || !is_large(f, v))
         return ROLE_NONE;
     if (!is_floating(v))
-        return f->op == OP_MAX_POOL && v->dtype == VIEW_I64 ? ROLE_INDICES
-               : f->op == OP_DROPOUT && v->dtype == VIEW_BOOL ? ROLE_BITS
+        return f->now.op == OP_MAX_POOL && v->dtype == VIEW_I64 ? ROLE_INDICES
+               : f->now.op == OP_DROPOUT && v->dtype == VIEW_BOOL ? ROLE_BITS
                                                               : ROLE_NONE;
-    switch (f->op) {
+    switch (f->now.op) {
     case OP_LAYER:
-        return is_input_of_layer(f, v) && !is_users(f, v) && !torch_is_of_parameter(f->input) ? ROLE_VALUE : ROLE_NONE;
+        return is_input_of_layer(f, v) && !is_users(f, v) ? ROLE_VALUE : ROLE_NONE;
     case OP_RELU:
         return counts_like_input(f, v) ? ROLE_RELU : ROLE_NONE;
     case OP_CURVE:
@@ -190,6 +196,11 @@ static map_order order_of(operation op, int is_convolution) {
                                                                                            : ORDER_CHANNELS_LAST;
 }
 
+static int is_convolution(frame *f) {
+    const tensor_view *weight = f->now.op == OP_LAYER ? weight_of(f) : NULL;
+    return weight && weight->ndim > 2;
+}
+
 static int is_aligned(const tensor_view *v) {
     return v->device.kind == COMET_CPU || (uintptr_t)v->data % 16 == 0;
 }
@@ -199,9 +210,7 @@ static int is_aligned(const tensor_view *v) {
  * an exception.
  */
 static PyObject *memory_of(frame *f, PyObject *tensor, tensor_view *v, comet_tensor *memory, int *is_copy) {
-    const tensor_view *weight = weight_of(f);
-    const int is_convolution = weight && weight->ndim > 2;
-    const map_order order = order_of(f->op, is_convolution);
+    const map_order order = order_of(f->now.op, is_convolution(f));
     *is_copy = !is_aligned(v) || !view_in_memory_order(v, order, memory);
     if (!*is_copy)
         return torch_detach(tensor);
@@ -268,7 +277,7 @@ static PyObject *hold_noise(frame *f, PyObject *tensor, tensor_view *v) {
 
 static PyObject *hold_indices(frame *f, PyObject *tensor, const tensor_view *v) {
     comet_tensor memory;
-    comet_pool_window window = f->window;
+    comet_pool_window window = f->now.window;
     size_t bytes;
     if (v->ndim != 4 || !window.kernel[0] || !view_in_memory_order(v, ORDER_CHANNELS_SECOND, &memory) ||
         memory.layout == COMET_FLAT)
@@ -308,29 +317,18 @@ static PyObject *hold_indices(frame *f, PyObject *tensor, const tensor_view *v) 
     return held;
 }
 
-/* Statistics of a batch norm are vectors with a value for each channel; those that the caller gave are not among them.
+/*
+ * The last two vectors that a batch norm saves, with a value for each channel, are the batch's mean and 1 / deviation:
+ * results are saved after arguments. (A part of PyTorch's interface that is as old as it: derivatives.yaml.)
  */
-static void notice_vector(frame *f, PyObject *tensor, const tensor_view *v) {
-    const tensor_view *input;
-    if (v->ndim != 1 || !is_floating(v) || f->vector_count == FRAME_VECTORS || !(input = input_of(f)) ||
-        input->ndim < 2 || input->shape[1] != v->shape[0])
+static void notice_vector(frame *f, PyObject *tensor) {
+    const long long bytes = torch_bytes(tensor), channels = f->waiting->view.shape[1];
+    if ((bytes != 4 * channels && bytes != 2 * channels) || !torch_is_floating(tensor))
         return;
+    PyObject *first = f->vectors[0];
     Py_INCREF(tensor);
-    f->vectors[f->vector_count++] = tensor;
-}
-
-/* An argument of the operation: its weight, or running statistics. PyTorch hands out the same object for a tensor. */
-static int is_argument(const frame *f, const PyObject *tensor) {
-    const Py_ssize_t count = PyTuple_Size(f->args);
-    Py_ssize_t at = 0;
-    PyObject *key, *value;
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (PyTuple_GetItem(f->args, i) == tensor)
-            return 1;
-    while (f->kwargs && PyDict_Next(f->kwargs, &at, &key, &value))
-        if (value == tensor)
-            return 1;
-    return 0;
+    f->vectors[0] = f->vectors[1], f->vectors[1] = tensor;
+    Py_XDECREF(first);
 }
 
 static PyObject *keep(frame *f, PyObject *tensor) {
@@ -338,11 +336,9 @@ static PyObject *keep(frame *f, PyObject *tensor) {
     return held_kept(tensor);
 }
 
-/* Most of what is saved is small: a batch norm's vectors, weights. Only of a batch norm do we want to see those. */
+/* Most of what is saved is small, or a weight. */
 static int is_worth_a_look(const frame *f, PyObject *tensor) {
-    if (f->waiting)
-        return !is_argument(f, tensor);
-    return torch_bytes(tensor) >= (long long)f->session->least_bytes;
+    return tensor != f->now.weight && torch_bytes(tensor) >= (long long)f->session->least_bytes;
 }
 
 static PyObject *the_token;
@@ -368,12 +364,15 @@ static PyObject *frame_pack(PyObject *self, PyObject *tensor) {
         f->norm = NULL;
         return norm;
     }
-    if (f->op == OP_NONE || !is_worth_a_look(f, tensor))
+    if (f->waiting)
+        notice_vector(f, tensor);
+    if (f->now.op == OP_NONE || !is_worth_a_look(f, tensor))
         return PyErr_Occurred() ? NULL : keep(f, tensor);
     const int readable = view_read(tensor, &v);
     if (readable < 0)
         return NULL;
     if (readable == 0) {
+        f->is_input = tensor == f->now.input;
         const role r = role_of(f, &v);
         if (PyErr_Occurred())
             return NULL;
@@ -387,8 +386,6 @@ static PyObject *frame_pack(PyObject *self, PyObject *tensor) {
             return hold_noise(f, tensor, &v);
         if (r != ROLE_NONE)
             return hold(f, tensor, &v, r);
-        if (f->waiting)
-            notice_vector(f, tensor, &v);
         f->session->kept_bytes += (double)v.bytes;
     }
     return keep(f, tensor);
@@ -417,125 +414,6 @@ int frame_enter_owner(frame *f, PyObject *parameter) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* What is known of PyTorch's functions (ops.py): function -> (operation, position of the weight, pool window or None). */
-static PyObject *known;
-
-PyObject *frame_set_known(PyObject *module, PyObject *table) {
-    (void)module;
-    if (!PyDict_Check(table))
-        return PyErr_Format(PyExc_TypeError, "a dict is wanted");
-    Py_INCREF(table);
-    Py_XDECREF(known);
-    known = table;
-    Py_RETURN_NONE;
-}
-
-/* An argument by position or name; borrowed, NULL: it was not given. */
-static PyObject *argument(PyObject *args, PyObject *kwargs, Py_ssize_t position, const char *name) {
-    if (position < PyTuple_Size(args))
-        return PyTuple_GetItem(args, position);
-    return kwargs ? PyDict_GetItemString(kwargs, name) : NULL;
-}
-
-static int read_window(frame *f, PyObject *find, PyObject *args, PyObject *kwargs) {
-    PyObject *empty = kwargs ? NULL : PyDict_New();
-    PyObject *pool = PyObject_CallFunctionObjArgs(find, args, kwargs ? kwargs : empty, NULL);
-    Py_XDECREF(empty);
-    if (!pool)
-        return -1;
-    f->window = (comet_pool_window)COMET_POOL_WINDOW_INIT;
-    int32_t *const to[] = {f->window.kernel, f->window.stride, f->window.padding, f->window.dilation};
-    for (int i = 0; i < 8; i++)
-        to[i / 2][i % 2] = (int32_t)PyLong_AsLong(PyTuple_GetItem(pool, i));
-    Py_DECREF(pool);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-/* 1: the operation runs under our eyes. 0: it is none of ours after all. */
-static int begin(frame *f, PyObject *entry_of_table, PyObject *args, PyObject *kwargs) {
-    const long op = PyLong_AsLong(PyTuple_GetItem(entry_of_table, 0));
-    const Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GetItem(entry_of_table, 1));
-    PyObject *find_window = PyTuple_GetItem(entry_of_table, 2);
-    PyObject *input = argument(args, kwargs, 0, "input"), *weight = NULL;
-    if (!input)
-        return 0;
-    if (position > 0)
-        weight = argument(args, kwargs, position, "weight");
-    f->op = (operation)op;
-    f->input = input;
-    f->args = args, f->kwargs = kwargs;
-    f->weight = weight == Py_None ? NULL : weight;
-    f->input_state = f->weight_state = VIEW_UNREAD;
-    f->window.kernel[0] = 0; /* unknown */
-    if (f->weight && frame_enter_owner(f, f->weight))
-        return -1;
-    if (find_window != Py_None && read_window(f, find_window, args, kwargs))
-        return -1;
-    return 1;
-}
-
-static int save_waiting(frame *f) {
-    entry *e = f->waiting;
-    if (f->form->codec.codec != COMET_CODEC_EB)
-        return entry_save(e, ROLE_NORM);
-    /* Mean and 1 / deviation of the batch. With running statistics there are none, and the tensor stays as it is. */
-    if (f->vector_count != 2 || e->memory.layout == COMET_FLAT)
-        return 0;
-    return entry_save_norm(e, f->vectors[1]);
-}
-
-/* The operation has returned, or raised: then an exception is set, and stays. */
-static int end(frame *f, int failed) {
-    int result = 0;
-    if (f->waiting) {
-        entry *e = f->waiting;
-        if (!failed)
-            result = save_waiting(f);
-        f->waiting = NULL;
-        entry_release(e);
-    }
-    drop_vectors(f);
-    f->op = OP_NONE;
-    f->input = f->weight = NULL;
-    return result;
-}
-
-static PyObject *run_known(frame *f, PyObject *function, PyObject *entry_of_table, PyObject *args, PyObject *kwargs) {
-    const frame outer = *f; /* a known operation within another: both are references of the caller's */
-    const int begun = begin(f, entry_of_table, args, kwargs);
-    PyObject *result = begun < 0 ? NULL : PyObject_Call(function, args, kwargs);
-    if (end(f, result == NULL))
-        Py_CLEAR(result);
-    f->op = outer.op, f->input = outer.input, f->weight = outer.weight;
-    f->args = outer.args, f->kwargs = outer.kwargs;
-    f->input_state = f->weight_state = VIEW_UNREAD;
-    return result;
-}
-
-/*
- * What PyTorch calls in place of every function while the frame is on its stack of modes: this is how the operation that
- * saves a tensor is known. (function, types, args, kwargs)
- */
-static PyObject *frame_torch_function(PyObject *self, PyObject *arguments) {
-    PyObject *function, *types, *args = NULL, *kwargs = NULL, *none = NULL, *result = NULL;
-    if (!PyArg_ParseTuple(arguments, "OO|OO", &function, &types, &args, &kwargs))
-        return NULL;
-    if (!args && !(args = none = PyTuple_New(0)))
-        return NULL;
-    if (kwargs == Py_None)
-        kwargs = NULL;
-    PyObject *found = known ? PyDict_GetItemWithError(known, function) : NULL;
-    if (!PyErr_Occurred()) {
-        const int follows = found ? torch_grad_is_enabled() : 0;
-        if (follows > 0)
-            result = run_known((frame *)self, function, found, args, kwargs);
-        else if (follows == 0)
-            result = PyObject_Call(function, args, kwargs);
-    }
-    Py_XDECREF(none);
-    return result;
-}
-
 static PyObject *frame_get_form(PyObject *self, void *unused) {
     const frame *f = (const frame *)self;
     (void)unused;
@@ -557,12 +435,21 @@ static int frame_set_form(PyObject *self, PyObject *value, void *unused) {
     return 0;
 }
 
+/* Whether a known function ran outside of the modules that are watched: then the next pass needs the mode, too. */
+static PyObject *frame_saw_function(PyObject *self, void *unused) {
+    (void)unused;
+    return PyBool_FromLong(((const frame *)self)->saw_function);
+}
+
 static PyGetSetDef frame_attributes[] = {
+    {"saw_function", frame_saw_function, NULL, "whether a known function ran outside of watched modules", NULL},
     {"form", frame_get_form, frame_set_form, "the number of the form of what is saved from now on", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMethodDef frame_methods[] = {
-    {"__torch_function__", frame_torch_function, METH_VARARGS, "while on PyTorch's stack of modes: every function"},
+    {"__torch_function__", operation_torch_function, METH_VARARGS, "while on PyTorch's stack of modes: every function"},
+    {"enter", operation_enter, METH_O, "enter(leaves): the pass begins in this thread, those modules are watched"},
+    {"exit", operation_exit, METH_O, "exit(leaves)"},
     {"pack", frame_pack, METH_O, "pack(tensor) -> what is kept: the first of autograd's hooks"},
     {"norm", norm_forward, METH_VARARGS,
      "norm(x, added, weight, bias, running_mean, running_var, batches, relu, curve, momentum, eps) -> y, "

@@ -21,25 +21,30 @@ typedef enum operation {
     OP_DROPOUT     /* */
 } operation;
 
-struct entry;
+/* One call of it. */
+typedef struct operation_call {
+    operation op;
+    PyObject *input, *weight, *args, *kwargs;
+    int is_training; /* a batch norm's statistics are the batch's */
+    comet_pool_window window;
+} operation_call;
 
-enum { FRAME_VECTORS = 4 };
+struct entry;
 
 typedef struct frame {
     PyObject_HEAD
     session *session;
     PyObject *names; /* a dict: id(parameter) -> name */
-    /* the operation that is running; references are the caller's, who calls end before they go */
-    operation op;
     const form *form;
-    PyObject *input, *weight, *args, *kwargs;
+    operation_call now; /* what is running; references are the caller's */
+    int is_input;       /* the tensor that is being saved is its input: the same object */
     tensor_view input_view, weight_view; /* read when they are first wanted */
     enum { VIEW_UNREAD, VIEW_READ, VIEW_NONE } input_state, weight_state;
-    comet_pool_window window;
     /* a batch norm's: its input waits for the statistics, which are saved after it */
     struct entry *waiting;
-    PyObject *vectors[FRAME_VECTORS];
-    int vector_count;
+    PyObject *vectors[2];
+    struct frame *outer; /* of this thread: a pass within a pass */
+    int saw_function;
     PyObject *norm; /* what a fused batch norm left: autograd gets it in place of the token that it saves */
     /* where in the network */
     site **sites; /* what was held so far, in order */
@@ -59,7 +64,8 @@ int frame_enter_owner(frame *f, PyObject *parameter);
 /* frame.norm: norm.c */
 PyObject *norm_forward(PyObject *self, PyObject *args);
 
-PyObject *frame_set_known(PyObject *module, PyObject *table);
+/* Statistics of a batch norm that is over. */
+void frame_drop_vectors(frame *f);
 
 /* What stands for a batch norm's held values among autograd's saved tensors: any one tensor. */
 PyObject *frame_set_token(PyObject *module, PyObject *token);

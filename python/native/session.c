@@ -74,7 +74,11 @@ void session_learn_pass(session *s, site *const *sites, size_t count) {
 }
 
 int session_is_head(const session *s, const site *at, comet_device device) {
-    if (device.kind == COMET_CPU || !at->was_passed || s->expected_peak <= s->pass_bytes)
+    if (device.kind == COMET_CPU || !at->was_passed)
+        return 0;
+    if (s->head_bytes >= 0)
+        return at->raw_after <= (size_t)s->head_bytes;
+    if (s->expected_peak <= s->pass_bytes)
         return 0;
     const size_t room = s->expected_peak - s->pass_bytes;
     return at->raw_after <= (room < s->greatest ? room : s->greatest);
@@ -185,6 +189,15 @@ static int grow_sites(session *s) {
     return 0;
 }
 
+/* The same place in the network, in a batch of another size. */
+static uint32_t kin_of(const session *s, const site *made) {
+    for (const site *at = s->first; at; at = at->next)
+        if (at->key.owner == made->key.owner && at->key.use == made->key.use && at->key.role == made->key.role &&
+            at->key.dtype == made->key.dtype)
+            return at->number;
+    return made->number;
+}
+
 site *session_site(session *s, const site *key, PyObject *name) {
     site **slot = NULL, *made = NULL;
     if ((s->site_room && 2 * s->site_count < s->site_room) || grow_sites(s) == 0)
@@ -194,6 +207,8 @@ site *session_site(session *s, const site *key, PyObject *name) {
         if (made) {
             made->key = key->key;
             made->margin = 0.06;
+            made->number = (uint32_t)s->site_count;
+            made->kin = kin_of(s, made);
             Py_XINCREF(name);
             made->name = name;
             *slot = made;
@@ -256,18 +271,20 @@ static int read_forms(session *s, PyObject *forms) {
 
 static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {(char *)"forms", (char *)"least_bytes", (char *)"lead_bytes", (char *)"segment_bytes",
-                            (char *)"threads", NULL};
+                            (char *)"threads", (char *)"head_bytes", NULL};
     int threads = 1;
+    long long head = -1;
     PyObject *forms = NULL;
     Py_ssize_t least = 1 << 16, lead = 0, segment = 32 << 20;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnni", names, &PyTuple_Type, &forms, &least, &lead, &segment,
-                                     &threads))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnniL", names, &PyTuple_Type, &forms, &least, &lead, &segment,
+                                     &threads, &head))
         return NULL;
     session *s = object_new(type);
     if (!s)
         return NULL;
     s->last = &s->first;
     s->least_bytes = (size_t)least, s->lead_bytes = (size_t)lead, s->segment_bytes = (size_t)segment;
+    s->head_bytes = head;
     comet_status status = COMET_OK;
     if (read_forms(s, forms) || (status = comet_threads_new((unsigned)threads, NULL, &s->threads)) != COMET_OK) {
         if (status != COMET_OK)
@@ -440,6 +457,14 @@ static PyObject *session_reset_peak(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+static PyObject *session_get_site_count(PyObject *self, void *unused) {
+    (void)unused;
+    return PyLong_FromSize_t(((session *)self)->site_count);
+}
+
+static PyGetSetDef session_attributes[] = {
+    {"site_count", session_get_site_count, NULL, "how many sites are known", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+
 static PyMethodDef session_methods[] = {
     {"frame", session_frame, METH_O, "frame(names) -> Frame: for one forward pass"},
     {"unpack", session_unpack, METH_O, "unpack(kept) -> tensor: the second of autograd's hooks"},
@@ -454,6 +479,7 @@ int session_make_type(PyObject *module) {
     static PyType_Slot slots[] = {{Py_tp_new, session_new},
                                   {Py_tp_dealloc, session_dealloc},
                                   {Py_tp_methods, session_methods},
+                                  {Py_tp_getset, session_attributes},
                                   {Py_tp_doc, (void *)"Holds what autograd saves."},
                                   {0, NULL}};
     static PyType_Spec spec = {"libcomet._native.Session", sizeof(session), 0, Py_TPFLAGS_DEFAULT, slots};

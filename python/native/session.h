@@ -44,6 +44,9 @@ typedef struct site {
     double rms;         /* of the non-zeros, when they were last looked at; 0: unknown */
     double set_bound;   /* by a controller: relative to rms, or to a channel's deviation; 0: the session's */
     double used_bound;  /* as it was last used */
+    uint32_t number, kin; /* kin: the first site that differs in its count alone */
+    int32_t tensor;       /* of a controller (control.h), and 1 more; 0: none */
+    uint64_t seen_saves;  /* that the controller knows of */
     uint64_t saves, aliases, loads, misfits;
     uint64_t kept, heads; /* as they were: for want of memory, because backward begins with them */
     double raw_total, stored_total;                /* over all saves whose size is known */
@@ -55,6 +58,7 @@ typedef struct site {
 } site;
 
 typedef struct entry entry;
+struct collect;
 
 enum { SESSION_DEVICES = 17 }; /* the CPU and 16 GPUs */
 
@@ -64,6 +68,7 @@ typedef struct session {
     form forms[FORMS];
     int form_count;
     size_t least_bytes, lead_bytes, segment_bytes;
+    long long head_bytes; /* -1: as many as there is room for */
     comet_threads *threads;
     /* state */
     comet_device_store *stores[SESSION_DEVICES];
@@ -84,6 +89,7 @@ typedef struct session {
     int64_t no_threshold_room[SESSION_DEVICES];
     double kept_bytes, shape_bytes, index_bytes, index_raw_bytes;
     uint64_t kept_tensors;
+    struct collect *collect; /* in an iteration of which statistics are wanted, else NULL; the controller's */
 } session;
 
 /* Borrowed; NULL with an exception. */

@@ -14,7 +14,7 @@ static struct {
 
 static struct {
     PyObject *data_ptr, *shape, *stride, *dtype, *version, *is_cuda, *is_cpu, *get_device, *detach, *contiguous,
-        *as_strided, *untyped_storage, *weak_ref, *mul_, *device, *clone, *max, *item, *grad_fn, *requires_grad, *nbytes, *base, *to_float;
+        *as_strided, *untyped_storage, *weak_ref, *mul_, *device, *clone, *max, *item, *grad_fn, *requires_grad, *nbytes, *base, *to_float, *is_floating_point;
 } name;
 
 static int take(PyObject *from, const char *key, PyObject **to) {
@@ -55,7 +55,8 @@ static int make_names(void) {
                      {&name.requires_grad, "requires_grad"},
                      {&name.nbytes, "nbytes"},
                      {&name.base, "_base"},
-                     {&name.to_float, "float"}};
+                     {&name.to_float, "float"},
+                     {&name.is_floating_point, "is_floating_point"}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!*all[i].to && !(*all[i].to = PyUnicode_InternFromString(all[i].text)))
             return -1;
@@ -328,6 +329,14 @@ int torch_is_leaf(PyObject *tensor) {
     PyObject *maker = PyObject_GetAttr(tensor, name.grad_fn);
     Py_XDECREF(maker);
     return maker == Py_None && read_flag(tensor, name.requires_grad) == 0;
+}
+
+int torch_is_floating(PyObject *tensor) {
+    PyObject *answer = PyObject_CallMethodObjArgs(tensor, name.is_floating_point, NULL);
+    Py_XDECREF(answer);
+    if (!answer)
+        PyErr_Clear();
+    return answer == Py_True;
 }
 
 int torch_is_of_parameter(PyObject *tensor) {

@@ -61,6 +61,7 @@ PyObject *torch_zero_word(comet_device device); /* 8 bytes of 0 */
 
 /* Made by nobody: neither by an operation that autograd follows nor with requires_grad. */
 int torch_is_leaf(PyObject *tensor);
+int torch_is_floating(PyObject *tensor);
 int torch_is_of_parameter(PyObject *tensor); /* a view of one */
 double torch_greatest(PyObject *tensor); /* waits; for tensors of a CPU */
 long long torch_version(PyObject *tensor);

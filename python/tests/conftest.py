@@ -20,8 +20,25 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(bool(NO_GPU), re
 def pytest_configure(config):
     config.option.reportchars += "s"  # says what was skipped, and why
     torch.set_num_threads(1)  # tensors are small, and threads that wait for each other on a busy machine take seconds
+    make_deterministic()
+
+
+def make_deterministic():
+    """As far as PyTorch can: what is compared bit by bit must come out the same without a session."""
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.enable_flash_sdp(False)  # attention is then made of products and a softmax
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def without_overlaps(model, device):
+    """Max-pools whose windows overlap add up gradients in no certain order on a GPU: others take their places there."""
+    for module in model.modules():
+        for name, child in module.named_children():
+            if isinstance(child, nn.MaxPool2d) and device.type == "cuda":
+                setattr(module, name, nn.MaxPool2d(2))
+    return model.to(device)
 
 
 @pytest.fixture(params=DEVICES)
@@ -85,8 +102,8 @@ def nodes(*outputs):
 
 
 def node_called(name, *outputs):
-    """The one node whose name begins like that."""
-    found = [node for node in nodes(*outputs) if node.name().startswith(name)]
+    """The one node that has this in its name."""
+    found = [node for node in nodes(*outputs) if name in node.name()]
     assert len(found) == 1, f"{len(found)} nodes are called {name}"
     return found[0]
 

@@ -90,8 +90,8 @@ def pooling(x, r):
     kernel = r.choice((2, 3))
     # windows that overlap are added up in no certain order on a GPU
     stride = r.choice((1, 2, 3)) if not x.is_cuda else r.choice((kernel, kernel + 1))
-    return r.choice((nn.MaxPool2d(kernel, stride, r.choice((0, 1)), ceil_mode=r.random() < 0.3), nn.AvgPool2d(kernel, stride),
-                     nn.AdaptiveAvgPool2d(r.choice((1, 2)) if x.is_cuda else r.choice((1, 2, 3)))))
+    return r.choice((nn.MaxPool2d(kernel, stride, r.choice((0, 1)), ceil_mode=r.random() < 0.3),
+                     nn.AvgPool2d(kernel, stride), nn.AdaptiveAvgPool2d(1 if x.is_cuda else r.choice((1, 2, 3)))))
 
 
 def dropout(x, r):
@@ -121,7 +121,8 @@ def copy_of(x, r):
 
 MAKERS = {  # maker: how often, whether its result is fresh
     convolution: (5, True), linear: (4, True), batch_norm: (3, True), row_norm: (2, True), curve: (2, True),
-    relu: (6, False), other_curve: (1, False), pooling: (2, True), dropout: (1, True), view: (3, False), copy_of: (1, False),
+    relu: (6, False), other_curve: (1, False), pooling: (2, True), dropout: (1, True), view: (3, False),
+    copy_of: (1, False),
 }
 
 
@@ -228,8 +229,8 @@ class Graph(nn.Module):
         x = self.samples[first]
         others = [i for i, sample in enumerate(self.samples) if sample is not None and sample.shape == x.shape]
         second = self.r.choice(others)
-        function = self.r.choice((torch.add, torch.mul, lambda a, b: torch.cat([a, b], 1), lambda a, b: torch.cat([a, b]),
-                                  torch.sub, torch.maximum))
+        function = self.r.choice((torch.add, torch.mul, torch.sub, torch.maximum, lambda a, b: torch.cat([a, b], 1),
+                                  lambda a, b: torch.cat([a, b])))
         y = function(x, self.samples[second])
         if y.numel() > 20000:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default mode: a batch norm's input comes back within a part of each channel's deviation, however quiet the channel."""
+"""Default mode: a batch norm's input comes back within a part of each channel's deviation, however quiet that is."""
 import pytest
 import torch
 import torch.nn.functional as F
@@ -39,7 +39,8 @@ def test_input(norm, dtype, layout, device):
     x = (maps(device) + 3 * LOUD_AND_QUIET.to(device)).to(dtype).to(memory_format=layout)
     for step in range(2):
         y = model(x)
-        assert_within(y.grad_fn._saved_input, x, ERROR * deviations(x))
+        # from the second step on a GPU keeps what backward begins with
+        assert_within(y.grad_fn._saved_input, x, ERROR * deviations(x), is_held=step == 0 or device.type == "cpu")
         y.sum().backward(retain_graph=True)
 
 
@@ -51,7 +52,10 @@ def test_input_of_a_norm_in_bf16(device):
     assert_within(model(x).grad_fn._saved_input, x, ERROR * deviations(x) * (1 + 2.0**-7))
 
 
-SAVED_BEFORE = {"relu": lambda norm, conv, x: norm(F.relu_(x)), "convolution": lambda norm, conv, x: conv(x) * 0 + norm(x)}
+SAVED_BEFORE = {
+    "relu": lambda norm, conv, x: norm(F.relu_(x)),
+    "convolution": lambda norm, conv, x: conv(x) * 0 + norm(x),
+}
 
 
 @pytest.mark.parametrize("first", SAVED_BEFORE)
@@ -61,8 +65,7 @@ def test_input_that_another_saved_before(first, device):
     attach(model, error_rel=ERROR)
     x = maps(device)
     y = model(x)
-    node = node_called("CudnnBatchNorm" if device.type == "cuda" else "NativeBatchNorm", y)
-    assert_within(node._saved_input, x, ERROR * deviations(x))
+    assert_within(node_called("BatchNorm", y)._saved_input, x, ERROR * deviations(x))
 
 
 def test_convolution_of_what_a_norm_saved_before(device):
@@ -75,7 +78,7 @@ def test_convolution_of_what_a_norm_saved_before(device):
 
 @pytest.mark.parametrize("assigned", [False, True])
 def test_norm_that_does_not_train(assigned, device):
-    """It divides by its running deviation, 0.01: neither the variance nor 1 may stand for that. It may also be exact."""
+    """It divides by its running deviation, 0.01: neither the variance nor 1 may stand for that. Or it is exact."""
     norm = nn.BatchNorm2d(8).to(device).eval()
     norm.running_var.fill_(1e-4)
     if assigned:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from conftest import attach, gradients, same_bits, total
+from conftest import attach, gradients, make_deterministic, same_bits, total
 
 PROCESSES = 2
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_avai
 
 def network():
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(True), nn.MaxPool2d(2),
-                         nn.Conv2d(8, 8, 3, padding=1), nn.SiLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4))
+                         nn.Conv2d(8, 8, 3, padding=1), nn.SiLU(), nn.AvgPool2d(4), nn.Flatten(), nn.Linear(32, 4))
 
 
 def batch(seed, device):
@@ -48,7 +48,7 @@ def train(model, rank, device, steps):
 def work(rank, folder, device):
     """What one process does; it writes what it has found out."""
     torch.set_num_threads(1)
-    torch.backends.cudnn.deterministic = True
+    make_deterministic()
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=PROCESSES)
     torch.manual_seed(0)
     model, result = network().to(device), {}

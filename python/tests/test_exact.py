@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-from conftest import assert_same_bits, attach, total, train_step
+from conftest import assert_same_bits, attach, total, train_step, without_overlaps
 
 CLASSES, BATCH, STEPS = 5, 4, 2
 
@@ -48,7 +48,7 @@ def train(model, images, precision):
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("name", MODELS)
 def test_training_is_bit_equal(name, layout, precision, device):
-    model = MODELS[name]().to(device, memory_format=layout)
+    model = without_overlaps(MODELS[name](), device).to(memory_format=layout)
     images = torch.randn(BATCH, 3, 32, 32, device=device).to(memory_format=layout)
     plain = train(copy.deepcopy(model), images, precision)
     session = attach(model, exact=True)
@@ -59,7 +59,7 @@ def test_training_is_bit_equal(name, layout, precision, device):
 
 def test_exact_form_of_every_module_is_bit_equal(device):
     """The same through forms=: 'exact' leaves tensors as they are, 'lossless' holds them without loss."""
-    model = models.resnet18(num_classes=CLASSES).to(device)
+    model = without_overlaps(models.resnet18(num_classes=CLASSES), device)
     images = torch.randn(BATCH, 3, 32, 32, device=device)
     plain = train_step(copy.deepcopy(model), images)
     for form in ("exact", "lossless"):

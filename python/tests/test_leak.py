@@ -20,10 +20,14 @@ def resident():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def allocated(device):
+    return torch.cuda.memory_allocated() if device.type == "cuda" else 0
+
+
 def network():
     return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(True), nn.MaxPool2d(2),
-                         nn.Dropout(0.1), nn.Conv2d(16, 16, 3, padding=1), nn.SiLU(), nn.AvgPool2d(8), nn.Flatten(),
-                         nn.Linear(16, 4))
+                         nn.Dropout(0.1), nn.Conv2d(16, 16, 3, padding=1), nn.SiLU(), nn.Sigmoid(), nn.AvgPool2d(8),
+                         nn.Flatten(), nn.Linear(16, 4), nn.Softmax(1))  # sigmoid and softmax save what they return
 
 
 def train(model, x):
@@ -61,11 +65,12 @@ def test_steps(step, exact, device):
         step(model, x)
         if index == WARM_UP:
             gc.collect()
-            before, places = resident(), len(session.native.sites())
+            before, places, on_gpu = resident(), len(session.native.sites()), allocated(device)
     gc.collect()
     assert total(session, "entries") == 0
     assert len(session.native.sites()) == places
     assert resident() - before < ALLOWED
+    assert allocated(device) - on_gpu < 1 << 16
 
 
 def test_without_the_garbage_collector(device):

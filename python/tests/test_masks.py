@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dropouts: their masks are held at a bit for each value, without loss, and PyTorch's random numbers stay what they are."""
+"""Dropouts: their masks are held at a bit for each value, without loss; PyTorch's random numbers stay what they are."""
 import pytest
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ def compare(device, function, dtype=torch.float32):
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9, 0.9999])
 def test_dropout(p, inplace, dtype, device):
     session = compare(device, lambda x: F.dropout(x, p, True, inplace), dtype)
-    assert total(session, "saves") == 1
+    assert total(session, "saves") == (0 if inplace and device.type == "cuda" else 1)  # there its mask is of numbers
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
@@ -49,6 +49,9 @@ def test_a_bit_for_each_value(device):
     session = attach(model)
     x = torch.randn(64, 1024, device=device, requires_grad=True)
     y = model(x * 1)
+    if device.type == "cuda":  # sizes are known when the host has heard of them
+        torch.cuda.synchronize()
+        session.native.poll()
     assert 64 * 1024 / 8 <= total(session, "stored_bytes") < 64 * 1024 / 8 * 1.1
     y.sum().backward()
 

@@ -253,7 +253,7 @@ def compile_or_skip(model):
 
 @pytest.mark.parametrize("order", ["attached first", "compiled first", "inside", "in place"])
 def test_compiled_model(order, device):
-    """Hooks do not reach into compiled code: its results are plain PyTorch's, and the session says so or holds nothing."""
+    """Hooks do not reach into compiled code: its results are plain PyTorch's."""
     model = network().to(device)
     x = torch.randn(64, 64, device=device)
     with warnings.catch_warnings():

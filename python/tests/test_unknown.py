@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default mode: an operation that is not known saves what it saves as it is, so its gradient is PyTorch's, bit by bit."""
+"""Default mode: an operation that is not known saves what it saves as it is; its gradient is PyTorch's, bit by bit."""
 import pytest
 import torch
 import torch.nn.functional as F

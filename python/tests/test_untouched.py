@@ -66,7 +66,8 @@ def test_buffers_and_statistics_are_exact(device):
     results = [norm(x).grad_fn for norm in (model, plain)]
     assert total(session, "entries") == 1
     for name, expected in saved(results[1]).items():
-        assert name == "_saved_input" or same_bits(getattr(results[0], name), expected), name
+        if expected.is_floating_point() and name != "_saved_input":  # cuDNN has bytes of its own besides
+            assert same_bits(getattr(results[0], name), expected), name
     memory = addresses(saved(results[0]).values())
     assert {buffer.data_ptr() for buffer in (model.running_mean, model.running_var, model.weight)} <= memory
 

@@ -157,8 +157,9 @@ comet_status comet_end_norm(const comet_norm_batch *b, comet_stats_norm *norm) {
 }
 
 /* From the sums over all rows: numbers for an error of variance 1 in what is stored, u or the input itself. */
-static comet_status end_batch(const comet_norm_rows *n, const float *scale, double pixels, const norm_memory *m,
+static comet_status end_batch(const comet_norm_rows *n, const comet_norm_pass *p, double pixels, const norm_memory *m,
                               comet_stats_norm *norm) {
+    const float *scale = p->scale;
     const int64_t channels = n->x.channels;
     float *greatest = m->inverse + channels;
     const comet_norm_batch batch = {.channels = channels,
@@ -168,7 +169,7 @@ static comet_status end_batch(const comet_norm_rows *n, const float *scale, doub
                                     .inverse = m->inverse,
                                     .greatest = n->greatest ? greatest : NULL,
                                     .sums = m->batch,
-                                    .is_input = n->scale != NULL};
+                                    .is_input = n->scale != NULL && !p->normalised};
     for (int64_t k = 0; k < channels; k++) {
         m->inverse[k] = comet_norm_inverse(scale[k], batch.is_input);
         if (n->greatest) {
@@ -189,7 +190,7 @@ static comet_status see(const comet_norm_pass *p, const comet_norm_rows *n, cons
         return COMET_OK;
     const double pixels = norm->pixels;
     norm->pixels = 0;
-    return end_batch(n, p->scale, pixels, &m, norm);
+    return end_batch(n, p, pixels, &m, norm);
 }
 
 comet_status comet_stats_see_norm(const comet_norm_pass *pass, const comet_stats_exec *exec, comet_stats_norm *norm) {

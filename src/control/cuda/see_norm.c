@@ -24,7 +24,7 @@ static comet_status take(const comet_norm_pass *pass, int how, comet_norm_pass *
     COMET_TRY(comet_take_norm(pass, COMET_MAPS_DEVICE | how, p, n));
     *head = (comet_norm_head){.kind = COMET_RECORD_NORM,
                               .parts = p->parts,
-                              .is_input = n->scale != NULL,
+                              .is_input = n->scale != NULL && !p->normalised,
                               .has_greatest = n->greatest,
                               .channels = n->x.channels,
                               .pixels = (double)comet_maps_pixels(&n->x)};

@@ -7,6 +7,7 @@ or reads no more than its sign (ReLU), its shape (pooling), or a curve whose slo
 """
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from libcomet import _native
 
@@ -57,3 +58,43 @@ def _table():
 
 
 _native.set_known(_table())
+
+
+# ---- modules that are one known operation ----
+
+
+def _module_window(module):
+    return _pool_window((), {"kernel_size": module.kernel_size, "stride": module.stride, "padding": module.padding,
+                             "dilation": module.dilation})
+
+
+def _leaves():
+    """forward of a class of modules -> (operation, how to find a pool's window or None). What inherits it is the same."""
+    table = {}
+
+    def add(operation, *classes, window=None):
+        table.update({kind.forward: (operation, window) for kind in classes})
+
+    add(LAYER, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
+    add(RELU, nn.ReLU)
+    add(CURVE, nn.SiLU, nn.GELU)
+    add(BATCH_NORM, nn.BatchNorm1d)  # of which 2d and 3d have the same forward
+    add(ROW_NORM, nn.LayerNorm, nn.GroupNorm)
+    add(AVERAGE, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
+        nn.AdaptiveAvgPool3d)
+    add(MAX_POOL, nn.MaxPool2d, window=_module_window)
+    add(DROPOUT, nn.Dropout)
+    return table
+
+
+_LEAVES = _leaves()
+
+
+def is_leaf(module):
+    """A forward of its own, or one that somebody put there, is not what we know."""
+    return type(module).forward in _LEAVES and "forward" not in module.__dict__
+
+
+def leaf(module):
+    operation, window = _LEAVES[type(module).forward]
+    return _native.Leaf(operation, module, window(module) if window else None)

@@ -20,12 +20,18 @@ class _Running:
         self.frame.form = session._default_form
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.frame.pack, session.native.unpack)
 
+        self.leaves, self.has_mode = session._leaves, session._needs_mode()
+
     def __enter__(self):
         self.hooks.__enter__()
-        torch._C._push_on_torch_function_stack(self.frame)
+        self.frame.enter(self.leaves)
+        if self.has_mode:
+            torch._C._push_on_torch_function_stack(self.frame)
 
     def __exit__(self, *reason):
-        torch._C._pop_torch_function_stack()
+        if self.has_mode:
+            torch._C._pop_torch_function_stack()
+        self.frame.exit(self.leaves)
         self.hooks.__exit__(*reason)
 
 
@@ -87,9 +93,11 @@ class Session:
         self._default_form = rules.pop(model, UNTOUCHED if self.options.include else 0)
         self.native = _native.Session(forms=forms, least_bytes=self.options.min_bytes,
                                       lead_bytes=self.options.lead_bytes, segment_bytes=self.options.segment_bytes,
-                                      threads=torch.get_num_threads())
+                                      threads=torch.get_num_threads(), head_bytes=self.options.head_bytes)
         self._is_compiled = _is_compiled(model)
         compiled = [module for module in model.modules() if _is_compiled(module) and module is not model]
+        self._leaves = tuple(ops.leaf(module) for module in model.modules() if ops.is_leaf(module))
+        self._passes, self._mode_wanted = 0, True
         self._undo = [_wrap(model, self._run)]
         self._undo += [_wrap(module, functools.partial(self._run_form, form)) for module, form in rules.items()]
         if compiled or self._is_compiled:
@@ -100,8 +108,19 @@ class Session:
 
     def _run(self, call, *args, **kwargs):
         running = _Running(self) if self._can_run() else None
-        with scope.entered(running), running or contextlib.nullcontext():
-            return call(*args, **kwargs)
+        if running is None:
+            with scope.entered(None):
+                return call(*args, **kwargs)
+        with scope.entered(running), running:
+            result = call(*args, **kwargs)
+        if running.has_mode:
+            self._mode_wanted = running.frame.saw_function
+        return result
+
+    def _needs_mode(self):
+        """Functions that are called outside of known modules are looked for in the first pass, and now and then."""
+        self._passes += 1
+        return self._mode_wanted or self._passes % 64 == 0
 
     def _run_form(self, form, call, *args, **kwargs):
         """A module that has a form of its own."""
@@ -153,6 +172,7 @@ class Session:
 
     def stats(self):
         """Bytes now, by device (-1: the CPU)."""
+        self.native.poll()
         return self.native.stats()
 
 
