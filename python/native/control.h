@@ -8,6 +8,7 @@
 #define LIBCOMET_CONTROL_H
 
 #include "collect.h"
+#include "frame.h"
 
 enum { CONTROL_MOST_USES = 16 };
 
@@ -44,6 +45,17 @@ typedef struct control {
     PyObject *events; /* a list of tuples, which libcomet.torch takes away */
     int64_t iteration;
 } control;
+
+/*
+ * Tells who watches a pass (frame.observer) that an operation has run, by
+ * observer(op, function or module, node, input, weight, args, kwargs, result, kin or -1, is it controlled,
+ *          (mean, 1 / deviation) or None, held or None)
+ * `held`: of a batch norm, its held input; or a fused norm. result NULL: it has failed. -1: exception.
+ */
+int control_tell(frame *f, const operation_call *call, PyObject *result);
+int control_tell_fused(frame *f, const operation_call *call, PyObject *result, entry *e, PyObject *of);
+
+PyObject *control_momentum(PyObject *module, PyObject *args);
 
 extern PyTypeObject *control_type;
 int control_make_type(PyObject *module);

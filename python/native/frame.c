@@ -33,6 +33,9 @@ static void frame_dealloc(PyObject *self) {
     frame_drop_vectors(f);
     if (f->waiting)
         entry_release(f->waiting);
+    if (f->noted)
+        entry_release(f->noted);
+    Py_CLEAR(f->observer);
     session_learn_pass(f->session, f->sites, f->site_count);
     free(f->sites);
     Py_CLEAR(f->norm);
@@ -233,6 +236,14 @@ static int save(frame *f, entry *e, role r) {
     return 0;
 }
 
+/* For who watches: what the operation holds. */
+static void note(frame *f, entry *e) {
+    entry *before = f->noted;
+    f->noted = f->observer ? entry_share(e) : NULL;
+    if (before)
+        entry_release(before);
+}
+
 static PyObject *hold(frame *f, PyObject *tensor, tensor_view *v, role r) {
     session *s = f->session;
     comet_tensor memory;
@@ -240,6 +251,7 @@ static PyObject *hold(frame *f, PyObject *tensor, tensor_view *v, role r) {
     entry *found = is_dense ? alias_find(s, v, f->form, r) : NULL;
     if (found) {
         found->site->aliases++;
+        note(f, found);
         return held_new(found, v);
     }
     site *at = frame_site(f, r, v);
@@ -256,6 +268,7 @@ static PyObject *hold(frame *f, PyObject *tensor, tensor_view *v, role r) {
     PyObject *held = held_new(e, v);
     if (held && !is_copy)
         alias_add(e, tensor);
+    note(f, e);
     if (held && session_is_head(s, at, v->device))
         at->heads++;
     else if (held && save(f, e, r))
@@ -307,7 +320,9 @@ static PyObject *hold_indices(frame *f, PyObject *tensor, const tensor_view *v) 
         status = comet_indices_pack(&window, v->data, view_data(packed));
     }
     PyObject *held = NULL;
-    if (status == COMET_OK) {
+    if (status == COMET_ERROR_ARGUMENT) { /* not the windows that we know of */
+        held = held_kept(tensor);
+    } else if (status == COMET_OK) {
         held = held_indices(packed, &window, v);
         f->session->index_bytes += (double)bytes, f->session->index_raw_bytes += (double)v->bytes;
     } else {
@@ -441,7 +456,18 @@ static PyObject *frame_saw_function(PyObject *self, void *unused) {
     return PyBool_FromLong(((const frame *)self)->saw_function);
 }
 
+static int frame_set_observer(PyObject *self, PyObject *value, void *unused) {
+    frame *f = (frame *)self;
+    PyObject *before = f->observer;
+    (void)unused;
+    f->observer = value == Py_None ? NULL : value;
+    Py_XINCREF(f->observer);
+    Py_XDECREF(before);
+    return 0;
+}
+
 static PyGetSetDef frame_attributes[] = {
+    {"observer", NULL, frame_set_observer, "called for every known operation that has run, or None", NULL},
     {"saw_function", frame_saw_function, NULL, "whether a known function ran outside of watched modules", NULL},
     {"form", frame_get_form, frame_set_form, "the number of the form of what is saved from now on", NULL},
     {NULL, NULL, NULL, NULL, NULL}};

@@ -25,6 +25,7 @@ typedef enum operation {
 typedef struct operation_call {
     operation op;
     PyObject *input, *weight, *args, *kwargs;
+    PyObject *source; /* the function that was called, or the module */
     int is_training; /* a batch norm's statistics are the batch's */
     comet_pool_window window;
 } operation_call;
@@ -45,6 +46,8 @@ typedef struct frame {
     PyObject *vectors[2];
     struct frame *outer; /* of this thread: a pass within a pass */
     int saw_function;
+    PyObject *observer;  /* called for every known operation that has run (control.c); NULL: nobody watches */
+    struct entry *noted; /* what the operation holds its input in, while somebody watches; a reference */
     PyObject *norm; /* what a fused batch norm left: autograd gets it in place of the token that it saves */
     /* where in the network */
     site **sites; /* what was held so far, in order */
@@ -60,6 +63,9 @@ site *frame_site(frame *f, role r, const tensor_view *view);
 
 /* The operation that runs has this parameter. -1: exception. */
 int frame_enter_owner(frame *f, PyObject *parameter);
+
+/* For statistics: u of a fused batch norm (None: its stream is not there), and what is known of the layer. */
+PyObject *norm_values(PyObject *norm, comet_norm_pass *pass);
 
 /* frame.norm: norm.c */
 PyObject *norm_forward(PyObject *self, PyObject *args);

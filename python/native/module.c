@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native.h"
+#include "control.h"
 #include "operation.h"
 #include "torch_api.h"
 
@@ -36,7 +37,10 @@ static PyObject *gpu_obstacle(PyObject *module, PyObject *device) {
 static PyMethodDef functions[] = {
     {"set_torch", torch_api_set, METH_O, "set_torch(dict): what is called of PyTorch"},
     {"set_known", operation_set_known, METH_O, "set_known(dict): function -> (operation, weight, window)"},
+    {"set_global_hooks", operation_set_global_hooks, METH_O, "set_global_hooks(tuple of dicts)"},
+    {"set_normalise", operation_set_normalise, METH_O, "set_normalise(function): computes a module in one call"},
     {"set_token", frame_set_token, METH_O, "set_token(tensor): stands for a batch norm among saved tensors"},
+    {"momentum", control_momentum, METH_VARARGS, "momentum('sgd' or 'adam', factor, updates) -> factor"},
     {"gpu_obstacle", gpu_obstacle, METH_O, "gpu_obstacle(index) -> why that GPU cannot be used, or ''"},
     {NULL, NULL, 0, NULL}};
 
@@ -48,7 +52,7 @@ PyMODINIT_FUNC PyInit__native(void) {
         functions, NULL, NULL, NULL, NULL};
     PyObject *module = PyModule_Create(&definition);
     if (module && (session_make_type(module) || frame_make_type(module) || held_make_types(module) || norm_make_type(module) ||
-                   operation_make_type(module) ||
+                   operation_make_type(module) || control_make_type(module) ||
                    PyModule_AddStringConstant(module, "version", comet_version_string())))
         Py_CLEAR(module);
     return module;

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "entry.h"
+#include "control.h"
 #include "frame.h"
 
 PyTypeObject *norm_type;
@@ -19,6 +19,7 @@ typedef struct norm_held {
     comet_cuda_norm norm;
     PyObject *tables, *weight, *bias;
     long long weight_version, bias_version;
+    PyObject *observer; /* observer(norm, gradient): called once, in backward; NULL: nobody */
 } norm_held;
 
 static void norm_dealloc(PyObject *self) {
@@ -30,6 +31,7 @@ static void norm_dealloc(PyObject *self) {
     Py_CLEAR(h->tables);
     Py_CLEAR(h->weight);
     Py_CLEAR(h->bias);
+    Py_CLEAR(h->observer);
     object_free(self);
 }
 
@@ -238,6 +240,20 @@ static int make_entries(const call *c, norm_held *h, PyObject *y, const tensor_v
     return h->y ? 0 : -1;
 }
 
+/* For a controller: how alike the errors will be, and who wants to see the gradient. */
+static int collect_norm(const call *c, norm_held *h, PyObject *y) {
+    if (c->frame->session->collect &&
+        (collect_see_stored(h->u, h->norm.gamma, c->relu && !c->z) || (h->y && collect_see_stored(h->y, NULL, 0))))
+        return -1;
+    if (!c->frame->observer)
+        return 0;
+    PyObject *args = PyTuple_Pack(3, c->x, c->weight, c->bias);
+    const operation_call as = {.op = OP_BATCH_NORM, .input = c->x, .weight = c->weight, .args = args};
+    const int failed = !args || control_tell_fused(c->frame, &as, y, h->u, (PyObject *)h);
+    Py_XDECREF(args);
+    return failed ? -1 : 0;
+}
+
 static PyObject *forward(call *c) {
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     tensor_view y_view;
@@ -256,7 +272,7 @@ static PyObject *forward(call *c) {
         alias_add(h->y, y);
     else if (!c->z && list_rebuilt(c, h, y, &y_view))
         goto done;
-    if (session_keep_lead(c->frame->session, c->store, h->u->site))
+    if (session_keep_lead(c->frame->session, c->store, h->u->site) || collect_norm(c, h, y))
         goto done;
     Py_XDECREF(c->frame->norm);
     Py_INCREF(h);
@@ -384,6 +400,57 @@ static PyObject *in_order_of(PyObject *dy, const tensor_view *x) {
     return copy;
 }
 
+PyObject *norm_values(PyObject *norm, comet_norm_pass *pass) {
+    const norm_held *h = (const norm_held *)norm;
+    entry *e = h->u;
+    void *queue;
+    if (entry_settle(e))
+        return NULL;
+    if (e->raw || !e->held) /* exact: there is no error to foresee */
+        return Py_BuildValue("");
+    PyObject *u = torch_like(&e->view);
+    if (!u || torch_queue(e->view.device, &queue)) {
+        Py_XDECREF(u);
+        return NULL;
+    }
+    comet_tensor memory = e->memory;
+    memory.data = view_data(u);
+    comet_status status = comet_device_store_load(e->store, e->held, queue, NULL, &memory);
+    if (status != COMET_OK) {
+        raise_status(status, "decompressing a batch norm's input");
+        Py_CLEAR(u);
+    }
+    pass->scale = h->norm.inverse_std, pass->gamma = h->norm.gamma, pass->beta = h->norm.beta;
+    pass->relu = h->norm.relu && !h->norm.adds; /* behind an add the gradient is what the ReLU's mask has left of it */
+    return u;
+}
+
+/* Backward, and then who watches gets the gradient at the norm's output: behind the add that is dz. */
+static int show_gradient(norm_held *h, PyObject *gradient, back *b, float *dgamma, float *dbeta) {
+    if (run_backward(b, dgamma, dbeta))
+        return -1;
+    PyObject *observer = h->observer;
+    h->observer = NULL;
+    PyObject *done = observer ? PyObject_CallFunctionObjArgs(observer, (PyObject *)h, gradient, NULL) : NULL;
+    const int failed = observer && !done;
+    Py_XDECREF(observer), Py_XDECREF(done);
+    return failed ? -1 : 0;
+}
+
+static int norm_set_observer(PyObject *self, PyObject *value, void *unused) {
+    norm_held *h = (norm_held *)self;
+    PyObject *before = h->observer;
+    (void)unused;
+    h->observer = value == Py_None ? NULL : value;
+    Py_XINCREF(h->observer);
+    Py_XDECREF(before);
+    return 0;
+}
+
+static PyGetSetDef norm_attributes[] = {
+    {"observer", NULL, norm_set_observer, "observer(norm, gradient): called once, in backward", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
 /* backward(dy) -> dx, dgamma, dbeta, dz or None */
 static PyObject *norm_backward(PyObject *self, PyObject *gradient) {
     norm_held *h = (norm_held *)self;
@@ -402,7 +469,7 @@ static PyObject *norm_backward(PyObject *self, PyObject *gradient) {
     }
     b.dy = b.dx = b.dz = h->u->memory;
     b.dy.data = view_data(dy), b.dx.data = view_data(dx), b.dz.data = dz ? view_data(dz) : NULL;
-    if (run_backward(&b, view_data(dgamma), view_data(dbeta)) == 0)
+    if (show_gradient(h, dz ? dz : dy, &b, view_data(dgamma), view_data(dbeta)) == 0)
         result = PyTuple_Pack(4, dx, dgamma, dbeta, dz ? dz : Py_None);
 done:
     Py_XDECREF(dy), Py_XDECREF(dx), Py_XDECREF(dz), Py_XDECREF(dgamma), Py_XDECREF(dbeta);
@@ -415,6 +482,7 @@ static PyMethodDef norm_methods[] = {{"backward", norm_backward, METH_O, "backwa
 int norm_make_type(PyObject *module) {
     static PyType_Slot slots[] = {{Py_tp_dealloc, norm_dealloc},
                                   {Py_tp_methods, norm_methods},
+                                  {Py_tp_getset, norm_attributes},
                                   {Py_tp_doc, (void *)"What the backward pass of a batch norm needs."},
                                   {0, NULL}};
     static PyType_Spec spec = {"libcomet._native.Norm", sizeof(norm_held), 0, Py_TPFLAGS_DEFAULT, slots};

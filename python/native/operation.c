@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operation.h"
 
-#include "entry.h"
+#include "control.h"
 
 PyTypeObject *leaf_type;
 
@@ -20,7 +20,8 @@ static int save_waiting(frame *f, const operation_call *call) {
 }
 
 /* The operation has returned, or raised: then an exception is set, and stays. */
-static int end(frame *f, const operation_call *call, int failed) {
+static int end(frame *f, const operation_call *call, PyObject *returned) {
+    const int failed = returned == NULL;
     int result = 0;
     if (f->waiting) {
         entry *e = f->waiting;
@@ -29,6 +30,8 @@ static int end(frame *f, const operation_call *call, int failed) {
         f->waiting = NULL;
         entry_release(e);
     }
+    if (f->observer && control_tell(f, call, result ? NULL : returned))
+        result = -1;
     frame_drop_vectors(f);
     return result;
 }
@@ -40,7 +43,7 @@ static PyObject *run(frame *f, const operation_call *call, PyObject *function, P
     PyObject *result = NULL;
     if (!call->weight || frame_enter_owner(f, call->weight) == 0)
         result = PyObject_Call(function, args, kwargs);
-    if (end(f, call, result == NULL))
+    if (end(f, call, result))
         Py_CLEAR(result);
     f->now = outer;
     f->input_state = f->weight_state = VIEW_UNREAD;
@@ -108,6 +111,7 @@ static PyObject *run_function(frame *f, PyObject *function, PyObject *found, PyO
     if (unknown)
         return unknown < 0 ? NULL : PyObject_Call(function, args, kwargs);
     f->saw_function = 1;
+    call.source = function;
     return run(f, &call, function, args, kwargs);
 }
 
@@ -137,32 +141,47 @@ PyObject *operation_torch_function(PyObject *self, PyObject *arguments) {
 
 /* ---- leaves ---- */
 
+/* Computes a batch norm's module with libcomet's own kernels (fuse.py): (module, input) -> output, or None. */
+static PyObject *normalise;
+
+PyObject *operation_set_normalise(PyObject *module, PyObject *function) {
+    (void)module;
+    Py_INCREF(function);
+    Py_XDECREF(normalise);
+    normalise = function;
+    Py_RETURN_NONE;
+}
+
+/* One for each module, whatever sessions it belongs to: which pass it is in the thread knows. */
 typedef struct leaf {
     PyObject_HEAD
     operation op;
-    PyObject *module, *own; /* own: what would be called without us */
-    PyObject *before;       /* what is in our place outside of passes, or NULL */
-    comet_pool_window window;
-    int in_place; /* how many passes want us there */
+    PyObject *module;     /* a weak reference: the module may have us */
+    PyTypeObject *type;   /* of the module, borrowed: another one is another module to us */
+    PyObject *find;       /* how to find a pool's window, or NULL */
+    PyObject *before;     /* what is in our place outside of passes, or NULL */
+    Py_ssize_t in_place;  /* how many passes want us there */
 } leaf;
 
-/* Leaf(operation, module, window or None) */
+/* Leaf(operation, module, how to find a window or None) */
 static PyObject *leaf_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     int op;
-    PyObject *module, *pool;
+    PyObject *module, *find;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "iOO", &op, &module, &pool))
+    if (!PyArg_ParseTuple(args, "iOO", &op, &module, &find))
         return NULL;
     leaf *l = object_new(type);
     if (!l)
         return NULL;
     l->op = (operation)op;
-    Py_INCREF(module);
-    l->module = module;
-    if (pool != Py_None && read_window(pool, &l->window)) {
-        Py_DECREF(l);
-        return NULL;
+    l->type = Py_TYPE(module);
+    l->module = PyWeakref_NewRef(module, NULL);
+    if (find != Py_None) {
+        Py_INCREF(find);
+        l->find = find;
     }
+    if (!l->module)
+        Py_CLEAR(l);
     return (PyObject *)l;
 }
 
@@ -170,7 +189,7 @@ static int leaf_traverse(PyObject *self, visitproc visit, void *arg) {
     const leaf *l = (const leaf *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(l->module);
-    Py_VISIT(l->own);
+    Py_VISIT(l->find);
     Py_VISIT(l->before);
     return 0;
 }
@@ -178,7 +197,7 @@ static int leaf_traverse(PyObject *self, visitproc visit, void *arg) {
 static int leaf_clear(PyObject *self) {
     leaf *l = (leaf *)self;
     Py_CLEAR(l->module);
-    Py_CLEAR(l->own);
+    Py_CLEAR(l->find);
     Py_CLEAR(l->before);
     return 0;
 }
@@ -189,84 +208,152 @@ static void leaf_dealloc(PyObject *self) {
     object_free(self);
 }
 
-/* A parameter of the module as it is registered; borrowed. What is computed whenever it is asked for is none. */
-static PyObject *parameter(const leaf *l, const char *name) {
-    PyObject *all = PyObject_GetAttrString(l->module, "_parameters");
+/* ---- what a module is made of; borrowed references ---- */
+
+static const char place[] = "_compiled_call_impl";
+
+/* Hooks of all modules: PyTorch's dicts (ops.py). */
+static PyObject *global_hooks;
+
+PyObject *operation_set_global_hooks(PyObject *module, PyObject *dicts) {
+    (void)module;
+    Py_INCREF(dicts);
+    Py_XDECREF(global_hooks);
+    global_hooks = dicts;
+    Py_RETURN_NONE;
+}
+
+static int has_any(PyObject *dict) {
+    return dict && PyDict_Check(dict) && PyDict_Size(dict) > 0;
+}
+
+/* Nothing but its forward runs when it is called, and that is the one of its class. */
+static int is_bare(const leaf *l, PyObject *module, PyObject *dict) {
+    static const char *const hooks[] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
+                                        "_backward_pre_hooks"};
+    if (Py_TYPE(module) != l->type || PyDict_GetItemString(dict, "forward"))
+        return 0;
+    for (int i = 0; i < 4; i++)
+        if (has_any(PyDict_GetItemString(dict, hooks[i])))
+            return 0;
+    for (Py_ssize_t i = 0; global_hooks && i < PyTuple_Size(global_hooks); i++)
+        if (has_any(PyTuple_GetItem(global_hooks, i)))
+            return 0;
+    return 1;
+}
+
+/* As it is registered. What is computed whenever it is asked for is none. */
+static PyObject *registered(PyObject *dict, const char *where, const char *name) {
+    PyObject *all = PyDict_GetItemString(dict, where);
     PyObject *found = all && PyDict_Check(all) ? PyDict_GetItemString(all, name) : NULL;
-    Py_XDECREF(all);
-    PyErr_Clear();
     return found == Py_None ? NULL : found;
 }
 
 /* Statistics of the batch: in training, and where the module keeps none. */
-static int uses_batch(const leaf *l) {
-    PyObject *training = PyObject_GetAttrString(l->module, "training");
-    int uses = training == Py_True;
-    Py_XDECREF(training);
-    if (!uses && !PyErr_Occurred()) {
-        PyObject *buffers = PyObject_GetAttrString(l->module, "_buffers");
-        PyObject *mean = buffers && PyDict_Check(buffers) ? PyDict_GetItemString(buffers, "running_mean") : NULL;
-        uses = !mean || mean == Py_None;
-        Py_XDECREF(buffers);
-    }
-    PyErr_Clear();
-    return uses;
+static int uses_batch(PyObject *dict) {
+    return PyDict_GetItemString(dict, "training") == Py_True || !registered(dict, "_buffers", "running_mean");
 }
 
-static PyObject *leaf_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-    leaf *l = (leaf *)self;
-    frame *f = running;
-    operation_call call = {.op = l->op, .args = args, .kwargs = kwargs, .window = l->window};
-    if (f && f->now.op == OP_NONE)
-        call.input = argument(args, kwargs, 0, "input");
-    const int follows = call.input ? torch_grad_is_enabled() : 0;
-    PyObject *own = l->own, *result;
-    if (follows < 0)
+/* ---- its call ---- */
+
+static int describe_leaf(const leaf *l, PyObject *module, PyObject *dict, operation_call *call) {
+    call->weight = registered(dict, "_parameters", "weight");
+    call->is_training = call->op == OP_BATCH_NORM && uses_batch(dict);
+    if (!l->find)
+        return 0;
+    PyObject *pool = PyObject_CallFunctionObjArgs(l->find, module, NULL);
+    const int failed = !pool || read_window(pool, &call->window);
+    Py_XDECREF(pool);
+    return failed ? -1 : 0;
+}
+
+/* The module as a known operation. */
+static PyObject *run_leaf(const leaf *l, PyObject *module, PyObject *dict, operation_call *call) {
+    PyObject *result = NULL, *own;
+    if (describe_leaf(l, module, dict, call))
         return NULL;
-    Py_INCREF(own); /* a pass of another thread may end meanwhile */
-    if (follows) {
-        call.weight = parameter(l, "weight");
-        call.is_training = call.op == OP_BATCH_NORM && uses_batch(l);
-        result = run(f, &call, own, args, kwargs);
+    if (call->is_training && running->session->own_norms && normalise)
+        result = PyObject_CallFunctionObjArgs(normalise, module, call->input, NULL);
+    if (result && result != Py_None)
+        return result;
+    Py_XDECREF(result);
+    if (PyErr_Occurred())
+        return NULL;
+    if (l->before && l->before != Py_None) {
+        own = l->before;
+        Py_INCREF(own);
     } else {
-        result = PyObject_Call(own, args, kwargs);
+        own = PyObject_GetAttrString(module, "forward"); /* without hooks nothing else is in a module's call */
     }
-    Py_DECREF(own);
+    result = own ? run(running, call, own, call->args, call->kwargs) : NULL;
+    Py_XDECREF(own);
     return result;
 }
 
-static const char place[] = "_compiled_call_impl"; /* in the dict of a module */
+static PyObject *call_plainly(const leaf *l, PyObject *module, PyObject *args, PyObject *kwargs) {
+    PyObject *own = l->before && l->before != Py_None ? l->before : NULL;
+    if (own)
+        Py_INCREF(own);
+    else
+        own = PyObject_GetAttrString(module, "_call_impl");
+    PyObject *result = own ? PyObject_Call(own, args, kwargs) : NULL;
+    Py_XDECREF(own);
+    return result;
+}
+
+static PyObject *leaf_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+    const leaf *l = (const leaf *)self;
+    operation_call call = {.op = l->op, .args = args, .kwargs = kwargs};
+    PyObject *module = PyWeakref_GetObject(l->module), *dict = NULL, *result = NULL;
+    if (!module || module == Py_None)
+        return PyErr_Format(PyExc_ReferenceError, "libcomet: the module is gone");
+    Py_INCREF(module);
+    if (running && running->now.op == OP_NONE)
+        call.input = argument(args, kwargs, 0, "input");
+    const int follows = call.input ? torch_grad_is_enabled() : 0;
+    if (follows > 0)
+        dict = PyObject_GetAttrString(module, "__dict__");
+    if (dict && is_bare(l, module, dict)) {
+        result = run_leaf(l, module, dict, &call);
+    } else if (!PyErr_Occurred()) {
+        if (follows > 0)
+            running->saw_function = 1; /* its functions are for the mode to see */
+        result = call_plainly(l, module, args, kwargs);
+    }
+    Py_XDECREF(dict);
+    Py_DECREF(module);
+    return result;
+}
+
+/* ---- in the place of a module's call, while a pass runs ---- */
 
 static int put(leaf *l) {
-    if (l->in_place++ > 0)
+    PyObject *module = PyWeakref_GetObject(l->module);
+    if (l->in_place++ > 0 || !module || module == Py_None)
         return 0;
-    PyObject *dict = PyObject_GetAttrString(l->module, "__dict__");
+    PyObject *dict = PyObject_GetAttrString(module, "__dict__");
     if (!dict)
         return -1;
     PyObject *before = PyDict_GetItemString(dict, place);
     Py_XINCREF(before);
+    Py_XDECREF(l->before);
     l->before = before;
-    if (before && before != Py_None) {
-        Py_INCREF(before);
-        l->own = before;
-    } else {
-        l->own = PyObject_GetAttrString(l->module, "_call_impl");
-    }
-    const int failed = !l->own || PyDict_SetItemString(dict, place, (PyObject *)l);
+    const int failed = PyDict_SetItemString(dict, place, (PyObject *)l);
     Py_DECREF(dict);
     return failed ? -1 : 0;
 }
 
 static int take_away(leaf *l) {
-    if (--l->in_place > 0)
+    PyObject *module = PyWeakref_GetObject(l->module);
+    if (--l->in_place > 0 || !module || module == Py_None)
         return 0;
-    PyObject *dict = PyObject_GetAttrString(l->module, "__dict__");
+    PyObject *dict = PyObject_GetAttrString(module, "__dict__");
     int failed = !dict;
-    if (dict && PyDict_GetItemString(dict, place) == (PyObject *)l)
+    if (dict && PyDict_GetItemString(dict, place) == (PyObject *)l) {
         failed = l->before ? PyDict_SetItemString(dict, place, l->before) : PyDict_DelItemString(dict, place);
+        Py_CLEAR(l->before);
+    } /* else somebody has put something over us, who may call us: we stay what we are */
     Py_XDECREF(dict);
-    Py_CLEAR(l->before);
-    Py_CLEAR(l->own);
     return failed ? -1 : 0;
 }
 

@@ -48,45 +48,39 @@ int session_poll_store(session *s, comet_device_store *store) {
 }
 
 /*
- * The peak of a step, as far as it is ours: the streams that are held when backward comes to a tensor, and five tensors
+ * The peak of a step, as far as it is ours: the streams that are held when backward comes to a tensor, and 4.5 tensors
  * like that one (gradients on both sides of a layer and along a shortcut, what is decoded, what libraries work in: seen
  * in ResNets). In convolutional networks it is reached when backward comes to the
  * first, large layers, and by then most streams are gone. So there is room at the end of forward, which is used in two
  * ways: tensors may live on until their streams have settled, and what backward needs first is not compressed at all.
  */
-enum { PEAK_TENSORS = 5, FORWARD_TENSORS = 4 };
+static const double peak_tensors = 4.5, forward_tensors = 4;
 
 void session_learn_pass(session *s, site *const *sites, size_t count) {
     size_t streams = 0, raw = 0, peak = 0;
     for (size_t i = 0; i < count; i++) {
+        const size_t here = streams + (size_t)(peak_tensors * (double)sites[i]->raw_bytes);
         sites[i]->streams_before = streams;
-        if (streams + PEAK_TENSORS * sites[i]->raw_bytes > peak)
-            peak = streams + PEAK_TENSORS * sites[i]->raw_bytes;
+        peak = here > peak ? here : peak;
         streams += sites[i]->bytes;
     }
+    const size_t room = peak > streams ? peak - streams : 0;
     for (size_t i = count; i-- > 0;) {
         raw += sites[i]->raw_bytes;
         sites[i]->raw_after = raw;
         sites[i]->was_passed = 1;
     }
     s->expected_peak = peak;
-    s->pass_bytes = streams;
+    s->head_room = s->head_bytes >= 0 ? (size_t)s->head_bytes : room < s->greatest ? room : s->greatest;
 }
 
 int session_is_head(const session *s, const site *at, comet_device device) {
-    if (device.kind == COMET_CPU || !at->was_passed)
-        return 0;
-    if (s->head_bytes >= 0)
-        return at->raw_after <= (size_t)s->head_bytes;
-    if (s->expected_peak <= s->pass_bytes)
-        return 0;
-    const size_t room = s->expected_peak - s->pass_bytes;
-    return at->raw_after <= (room < s->greatest ? room : s->greatest);
+    return device.kind == COMET_CUDA && at->was_passed && at->raw_after <= s->head_room;
 }
 
 /* In forward a layer has its input, its output, that of the next one, a shortcut, and what libraries work in. */
 static size_t lead_at(const session *s, const site *at) {
-    const size_t taken = at->streams_before + FORWARD_TENSORS * at->raw_bytes;
+    const size_t taken = at->streams_before + s->head_room + (size_t)(forward_tensors * (double)at->raw_bytes);
     if (s->lead_bytes)
         return s->lead_bytes;
     if (!at->was_passed)
@@ -271,13 +265,14 @@ static int read_forms(session *s, PyObject *forms) {
 
 static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {(char *)"forms", (char *)"least_bytes", (char *)"lead_bytes", (char *)"segment_bytes",
-                            (char *)"threads", (char *)"head_bytes", NULL};
+                            (char *)"threads", (char *)"head_bytes", (char *)"own_norms", NULL};
     int threads = 1;
     long long head = -1;
+    int own_norms = 0;
     PyObject *forms = NULL;
     Py_ssize_t least = 1 << 16, lead = 0, segment = 32 << 20;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnniL", names, &PyTuple_Type, &forms, &least, &lead, &segment,
-                                     &threads, &head))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnniLp", names, &PyTuple_Type, &forms, &least, &lead, &segment,
+                                     &threads, &head, &own_norms))
         return NULL;
     session *s = object_new(type);
     if (!s)
@@ -285,6 +280,7 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     s->last = &s->first;
     s->least_bytes = (size_t)least, s->lead_bytes = (size_t)lead, s->segment_bytes = (size_t)segment;
     s->head_bytes = head;
+    s->own_norms = own_norms;
     comet_status status = COMET_OK;
     if (read_forms(s, forms) || (status = comet_threads_new((unsigned)threads, NULL, &s->threads)) != COMET_OK) {
         if (status != COMET_OK)

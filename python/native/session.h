@@ -68,6 +68,7 @@ typedef struct session {
     form forms[FORMS];
     int form_count;
     size_t least_bytes, lead_bytes, segment_bytes;
+    int own_norms; /* batch norms are computed with libcomet's kernels where that can be */
     long long head_bytes; /* -1: as many as there is room for */
     comet_threads *threads;
     /* state */
@@ -79,7 +80,7 @@ typedef struct session {
     size_t alias_count, alias_room;
     entry *redo;     /* entries to be done again: entry.c */
     entry *late;     /* released before they were settled: the device may still read their tensors */
-    size_t expected_peak, pass_bytes; /* session_learn_pass */
+    size_t expected_peak, head_room; /* session_learn_pass */
     double waited;   /* for the device, in seconds */
     size_t greatest; /* tensor held so far, in bytes */
     PyObject *norms; /* a dict: thread -> the batch norm that it unpacked last */

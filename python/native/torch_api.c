@@ -8,7 +8,8 @@ static struct {
     PyObject *dtypes[3]; /* in the order of comet_dtype: fp32, fp16, bf16 */
     PyObject *uint8, *int64, *boolean;
     PyObject *empty_strided, *reciprocal, *current_stream, *memory_alloc, *memory_delete;
-    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *zeros, *is_grad_enabled;
+    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *zeros, *is_grad_enabled,
+        *pinned, *upload, *current_device;
     PyObject *cpu, *cuda; /* a device, and a list of devices */
 } torch;
 
@@ -76,6 +77,8 @@ PyObject *torch_api_set(PyObject *module, PyObject *names) {
         take(names, "storage_expired", &torch.storage_expired) || take(names, "storage_free", &torch.storage_free) ||
         take(names, "rescale", &torch.rescale) || take(names, "full_nan", &torch.full_nan) || take(names, "zeros", &torch.zeros) ||
         take(names, "is_grad_enabled", &torch.is_grad_enabled) ||
+        take(names, "pinned", &torch.pinned) || take(names, "upload", &torch.upload) ||
+        take(names, "current_device", &torch.current_device) ||
         take(names, "cpu", &torch.cpu) || take(names, "cuda", &torch.cuda))
         return NULL;
     Py_RETURN_NONE;
@@ -463,6 +466,22 @@ PyObject *torch_full_nan(int64_t count, comet_device device) {
 PyObject *torch_zero_word(comet_device device) {
     PyObject *where = device.kind == COMET_CPU ? torch.cpu : PyList_GetItem(torch.cuda, device.index);
     return where ? PyObject_CallFunction(torch.zeros, "O", where) : NULL;
+}
+
+int torch_is_current(comet_device device) {
+    if (device.kind == COMET_CPU)
+        return 1;
+    long long index = -1;
+    return read_long(PyObject_CallFunctionObjArgs(torch.current_device, NULL), &index) ? -1 : index == device.index;
+}
+
+PyObject *torch_pinned(int64_t bytes) {
+    return PyObject_CallFunction(torch.pinned, "L", (long long)bytes);
+}
+
+PyObject *torch_upload(const void *data, size_t bytes, comet_device device) {
+    PyObject *where = device.kind == COMET_CPU ? torch.cpu : PyList_GetItem(torch.cuda, device.index);
+    return where ? PyObject_CallFunction(torch.upload, "y#O", (const char *)data, (Py_ssize_t)bytes, where) : NULL;
 }
 
 int torch_grad_is_enabled(void) {

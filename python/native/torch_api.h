@@ -58,6 +58,9 @@ PyObject *torch_multiply(PyObject *tensor, PyObject *other);                  /*
 PyObject *torch_rescale(PyObject *tensor, PyObject *by_channel, int dtype);  /* in place, then of another type */
 PyObject *torch_full_nan(int64_t count, comet_device device);
 PyObject *torch_zero_word(comet_device device); /* 8 bytes of 0 */
+int torch_is_current(comet_device device);      /* 1, 0, or -1 and an exception */
+PyObject *torch_pinned(int64_t bytes);          /* page-locked, of the host */
+PyObject *torch_upload(const void *data, size_t bytes, comet_device device); /* in the order of the current queue */
 
 /* Made by nobody: neither by an operation that autograd follows nor with requires_grad. */
 int torch_is_leaf(PyObject *tensor);

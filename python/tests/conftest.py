@@ -27,6 +27,7 @@ def make_deterministic():
     """As far as PyTorch can: what is compared bit by bit must come out the same without a session."""
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # fp32 is fp32 in all comparisons
     torch.backends.cuda.enable_flash_sdp(False)  # attention is then made of products and a softmax
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -65,11 +66,14 @@ SMALL = 256  # min_bytes for small tests: everything that is not tiny is held
 
 
 def attach(model, **options):
-    return comet.attach(model, **{"min_bytes": SMALL, **options})
+    """head_bytes: everything is held, also what a GPU's backward pass begins with."""
+    return comet.attach(model, **{"min_bytes": SMALL, "head_bytes": 0, **options})
 
 
 def total(session, what):
-    """A number of session.stats(), summed over devices."""
+    """A number of session.stats(), summed over devices. On a GPU it is what it is when all work is done."""
+    if not NO_GPU:
+        torch.cuda.synchronize()
     return sum(stats[what] for key, stats in session.stats().items() if isinstance(key, int))
 
 

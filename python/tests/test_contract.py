@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs as without hooks: gone through twice, in any order, twice differentiated, given up, alive after the session."""
+"""Graphs as without hooks: gone through twice, in any order, twice differentiated, given up, longer than a session."""
 import copy
 import gc
 

@@ -99,42 +99,42 @@ def test_copies_and_files():
 # ---- on a GPU ----
 
 
-def close(result, expected, limit):
-    return (result.double() - expected.double()).norm() <= limit * expected.double().norm() + 1e-12
+def relative_error(result, truth, names):
+    """Of all these together: what one tensor has by chance does not count."""
+    error = sum((result[name].double() - truth[name].double()).square().sum() for name in names)
+    return (error / sum(truth[name].double().square().sum() for name in names)).sqrt().item()
 
 
 @pytest.fixture
 def gpu(device):
     if device.type != "cuda":
         pytest.skip("nothing is fused on a CPU")
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # rounding is what is compared
-    yield device
-    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+    return device
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "relu", "silu", "gelu"])
 def test_fused(name, precision, layout, gpu):
-    """A tiny bound: what is left of differences is rounding. Fewer streams than without fuse."""
+    """
+    Both round, in another order, and networks amplify it. So they are compared with the truth, in double precision: the
+    fused one is no further from it than the plain one, but for what a small bound adds to gradients.
+    """
     plain = MODELS[name][0]().to(gpu, memory_format=layout)
     x = images(gpu, 64).to(memory_format=layout)
     unfused, fused = copy.deepcopy(plain), comet.fuse(copy.deepcopy(plain))
+    truth = train_step(copy.deepcopy(plain).double(), x.double())
     sessions = [attach(model, error_rel=1e-3) for model in (unfused, fused)]
-    expected, result = train_step(plain, x, precision=precision), train_step(fused, x, precision=precision)
+    expected, result = (train_step(model, x, precision=precision) for model in (plain, fused))
     train_step(unfused, x, precision=precision)
-    assert total(sessions[1], "saves") < total(sessions[0], "saves")
+    assert 0 < total(sessions[1], "saves") < total(sessions[0], "saves")
     assert total(sessions[1], "entries") == 0
-    rounding = 1e-5 if precision == torch.float32 else 3e-2
-    assert close(result["loss"], expected["loss"], 10 * rounding)
-    for key, value in expected.items():
-        if key.endswith("num_batches_tracked"):
-            assert torch.equal(result[key], value), key
-        elif "running" in key:
-            assert close(result[key], value, 10 * rounding), key
-        elif value.norm() > 1e-5:  # a convolution's bias before a norm has no gradient but rounding
-            assert close(result[key], value, 2e-2 + 10 * rounding), key
+    weights, buffers = list(dict(plain.named_parameters())), dict(plain.named_buffers())
+    counts = [name for name in buffers if "num_batches" in name]
+    assert all(torch.equal(result[name], expected[name]) for name in counts)
+    for names, allowed in ((["loss"], 1e-5), ([name for name in buffers if "running" in name], 1e-5), (weights, 2e-2)):
+        error, plain_error = (relative_error(one, truth, names) for one in (result, expected))
+        assert error <= 1.5 * plain_error + allowed, names[0]
 
 
 @pytest.mark.parametrize("activation", [None, nn.ReLU, nn.SiLU, nn.GELU], ids=["none", "relu", "silu", "gelu"])
@@ -168,14 +168,10 @@ def test_output_of_one_layer(activation, added, gpu):
     assert total(session, "saves") > 0
     expected, result = outputs
     assert (result[0] - expected[0]).abs().max() <= 1e-5 * expected[0].abs().max()
-    for one, other in zip(result[1:], expected[1:]):
-        assert close(one, other, 1e-3)
-    assert_buffers_close(fused.norm, plain.norm)
-
-
-def assert_buffers_close(norm, plain):
-    assert torch.equal(norm.num_batches_tracked, plain.num_batches_tracked)
-    assert close(norm.running_mean, plain.running_mean, 1e-5) and close(norm.running_var, plain.running_var, 1e-5)
+    assert all(relative_error([one], [other], [0]) < 1e-3 for one, other in zip(result[1:], expected[1:]))
+    buffers = [dict(layer.named_buffers()) for layer in (fused, plain)]
+    assert relative_error(*buffers, ["norm.running_mean", "norm.running_var"]) < 1e-5
+    assert torch.equal(*(layer["norm.num_batches_tracked"] for layer in buffers))
 
 
 def test_unfused_again(gpu):

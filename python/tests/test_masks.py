@@ -49,9 +49,6 @@ def test_a_bit_for_each_value(device):
     session = attach(model)
     x = torch.randn(64, 1024, device=device, requires_grad=True)
     y = model(x * 1)
-    if device.type == "cuda":  # sizes are known when the host has heard of them
-        torch.cuda.synchronize()
-        session.native.poll()
     assert 64 * 1024 / 8 <= total(session, "stored_bytes") < 64 * 1024 / 8 * 1.1
     y.sum().backward()
 

@@ -42,13 +42,6 @@ def watch(model):
     return watched
 
 
-def settle(session, device):
-    """On a GPU tensors live until the host knows that their streams are complete."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-        session.native.poll()
-
-
 def test_activations_are_gone(device):
     model = network().to(device)
     images = torch.randn(16, 3, 16, 16, device=device)
@@ -59,9 +52,8 @@ def test_activations_are_gone(device):
     watched, session = watch(model), attach(model)
     for step in range(3):
         output = model(images)
-        settle(session, device)
-        # the output is ours; from the second step on a GPU keeps what backward begins with
-        assert watched.alive() == ["15"] or (step > 0 and device.type == "cuda")
+        assert total(session, "entries") > 0  # and on a GPU: tensors live until the host knows of their streams
+        assert watched.alive() == ["15"] and output is not None  # the output, which is ours
         output.sum().backward()
         del output
         assert watched.alive() == []
@@ -113,6 +105,5 @@ def test_it_is_smaller(codec, least, device):
     model = Program(F.relu)
     session = attach(model, codec=codec)
     y = model(torch.randn(16, 16, 32, 32, device=device).requires_grad_() * 1)
-    settle(session, device)
     assert total(session, "raw_bytes") == y.numel() * 4
     assert total(session, "raw_bytes") / total(session, "stored_bytes") > least

@@ -18,6 +18,14 @@ def _zeros(device):
     return torch.zeros(2, dtype=torch.int32, device=device)
 
 
+def _pinned(count):
+    return torch.empty(count, dtype=torch.uint8, pin_memory=True)
+
+
+def _upload(data, device):
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device, non_blocking=True)
+
+
 def _no_cuda(*_):
     raise RuntimeError("this PyTorch has no CUDA")
 
@@ -32,6 +40,7 @@ def _functions():
         "reciprocal": torch.reciprocal,
         "is_grad_enabled": torch.is_grad_enabled,
         "rescale": _rescale, "full_nan": _full_nan, "zeros": _zeros,
+        "pinned": _pinned, "upload": _upload, "current_device": torch.cuda.current_device,
         "current_stream": torch._C._cuda_getCurrentRawStream if has_cuda else _no_cuda,
         "memory_alloc": torch.cuda.caching_allocator_alloc,
         "memory_delete": torch.cuda.caching_allocator_delete,

@@ -58,6 +58,16 @@ def _in_one(norm, x, added, relu, curve):
     return None if y is None else _Normalise.apply(x, added, norm.weight, norm.bias, y, running.native)
 
 
+def _normalise(norm, x):
+    """A batch norm of a model that is not fused: the norm alone in one call. None: as usual."""
+    if not x.is_cuda or not _is_plain(norm) or x.dim() < 2 or x.numel() <= x.shape[1]:
+        return None
+    return _in_one(norm, x, None, False, False)
+
+
+_native.set_normalise(_normalise)
+
+
 def norm_act(norm, activation, x, added=None):
     """activation(norm(x) + added); both may be None."""
     relu, curve = isinstance(activation, nn.ReLU), isinstance(activation, CURVES)

@@ -5,9 +5,12 @@ A function that is not in this table saves what it saves as it is: losses, softm
 The rule for an entry: backward is linear in what is held (convolutions, linear layers, norms in their normalised input),
 or reads no more than its sign (ReLU), its shape (pooling), or a curve whose slope changes slowly (SiLU, GELU).
 """
+import weakref
+
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules import module as _modules
 
 from libcomet import _native
 
@@ -96,5 +99,13 @@ def is_leaf(module):
 
 
 def leaf(module):
-    operation, window = _LEAVES[type(module).forward]
-    return _native.Leaf(operation, module, window(module) if window else None)
+    """One for each module, also where several sessions have it."""
+    if module not in _made:
+        operation, window = _LEAVES[type(module).forward]
+        _made[module] = _native.Leaf(operation, module, window)
+    return _made[module]
+
+
+_made = weakref.WeakKeyDictionary()
+_native.set_global_hooks((_modules._global_forward_hooks, _modules._global_forward_pre_hooks,
+                          _modules._global_backward_hooks, _modules._global_backward_pre_hooks))

@@ -39,7 +39,8 @@ def read_codec(text):
 
 class Options:
     def __init__(self, *, error_rel=0.3, codec="eb", exact=False, include=None, exclude=None, forms=None,
-                 min_bytes=1 << 16, lead_bytes=0, head_bytes=None, segment_bytes=32 << 20):
+                 min_bytes=1 << 16, lead_bytes=0, head_bytes=None, segment_bytes=32 << 20,
+                 own_norms=True):
         if not 0 < error_rel <= 4:
             raise ValueError(f"error_rel is {error_rel}: it must be above 0 and at most 4, in units of a tensor's rms")
         self.error_rel, self.codec, self.exact = float(error_rel), codec, bool(exact)
@@ -49,6 +50,7 @@ class Options:
         self.min_bytes, self.lead_bytes = read_size(min_bytes), read_size(lead_bytes)
         self.head_bytes = -1 if head_bytes is None else read_size(head_bytes)
         self.segment_bytes = read_size(segment_bytes)
+        self.own_norms = bool(own_norms)
         read_codec(codec)
 
     def form(self, text=None):

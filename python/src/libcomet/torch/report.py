@@ -71,7 +71,8 @@ def ratio_text(ratio):
 
 
 def forms_lines(forms):
-    """('eb:0.1', 'layer1, layer2 and 7 more') of each form that modules have of their own, without modules in those."""
+    """('eb:0.1', 'layer1, layer2 and 7 more') of each form that modules have of their own. Modules within them are not
+    named."""
     by_name = {row["module"]: row["form"] for row in forms["modules"]}
     groups = {}
     for name, form in by_name.items():

@@ -217,14 +217,17 @@ def _figures(data, rows):
 
 
 def _site_table(rows):
-    columns = ("site", "use", "type", "raw, MiB", "stored, MiB", "ratio", "bound", "saves", "loads", "shared",
-               "done again", "kept", "first in backward")
-    cells = [(row["name"], row["use"], row["dtype"], mib(row["raw_mib"]), mib(row["stored_mib"]),
+    types = sorted({row["dtype"] for row in rows})
+    several = len(types) > 1
+    columns = ("site", "use", *("type",) * several, "raw, MiB", "stored, MiB", "ratio", "bound", "saves", "loads",
+               "shared", "done again", "kept", "first in backward")
+    cells = [(row["name"], row["use"], *(row["dtype"],) * several, mib(row["raw_mib"]), mib(row["stored_mib"]),
               ratio_text(row["ratio"]), bound_text(row), row["saves"], row["loads"], row["aliases"], row["misfits"],
               row["kept"], row["heads"]) for row in rows]
-    lead = ("MiB of one pass; counts of all. Shared: other functions saved the same tensor. Done again: its scale had "
-            "changed. Kept, as it was: for want of memory. First in backward: kept, as it is needed at once.")
-    return _table("Sites", columns, cells, 3, lead)
+    lead = (f"{'Several types' if several else 'All are ' + types[0]}; MiB of one pass, counts of all. Shared: other "
+            "functions saved the same tensor. Done again: its scale had changed. Kept: as it was, for want of memory. "
+            "First in backward: as it was, for it is needed at once.")
+    return _table("Sites", columns, cells, 2 + several, lead)
 
 
 def _memory_table(data):

@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from libcomet import _native
-from libcomet.torch import _bridge, ops, scope  # noqa: F401 (_bridge hands PyTorch to the C module)
+from libcomet.torch import _bridge, fuse, ops, scope  # noqa: F401 (the first two hand functions to the C module)
 from libcomet.torch.options import UNTOUCHED, Options
 
 
@@ -93,7 +93,8 @@ class Session:
         self._default_form = rules.pop(model, UNTOUCHED if self.options.include else 0)
         self.native = _native.Session(forms=forms, least_bytes=self.options.min_bytes,
                                       lead_bytes=self.options.lead_bytes, segment_bytes=self.options.segment_bytes,
-                                      threads=torch.get_num_threads(), head_bytes=self.options.head_bytes)
+                                      threads=torch.get_num_threads(), head_bytes=self.options.head_bytes,
+                                      own_norms=self.options.own_norms)
         self._is_compiled = _is_compiled(model)
         compiled = [module for module in model.modules() if _is_compiled(module) and module is not model]
         self._leaves = tuple(ops.leaf(module) for module in model.modules() if ops.is_leaf(module))
