@@ -257,6 +257,7 @@ static int uses_batch(PyObject *dict) {
 /* ---- its call ---- */
 
 static int describe_leaf(const leaf *l, PyObject *module, PyObject *dict, operation_call *call) {
+    call->source = module;
     call->weight = registered(dict, "_parameters", "weight");
     call->is_training = call->op == OP_BATCH_NORM && uses_batch(dict);
     if (!l->find)
@@ -380,6 +381,7 @@ PyObject *operation_exit(PyObject *self, PyObject *leaves) {
     frame *f = (frame *)self;
     running = f->outer;
     f->outer = NULL;
+    Py_CLEAR(f->norm); /* after an exception somebody may keep the frame */
     if (for_all(leaves, take_away))
         return NULL;
     Py_RETURN_NONE;

@@ -66,8 +66,9 @@ SMALL = 256  # min_bytes for small tests: everything that is not tiny is held
 
 
 def attach(model, **options):
-    """head_bytes: everything is held, also what a GPU's backward pass begins with."""
-    return comet.attach(model, **{"min_bytes": SMALL, "head_bytes": 0, **options})
+    """head_bytes: everything is held, also what a GPU's backward pass begins with. own_norms: forward passes are
+    PyTorch's own, and its nodes can be looked at; test_fuse.py is where that is otherwise."""
+    return comet.attach(model, **{"min_bytes": SMALL, "head_bytes": 0, "own_norms": False, **options})
 
 
 def total(session, what):

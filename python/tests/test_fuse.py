@@ -112,29 +112,47 @@ def gpu(device):
     return device
 
 
+def check_against_truth(plain, model, x, precision):
+    """
+    Both round, in another order, and networks amplify it. So they are compared with the truth, in double precision: the
+    model is no further from it than the plain one, but for what a small bound adds to gradients.
+    """
+    truth = train_step(copy.deepcopy(plain).double(), x.double())
+    expected, result = (train_step(one, x, precision=precision) for one in (plain, model))
+    weights, buffers = list(dict(plain.named_parameters())), list(dict(plain.named_buffers()))
+    assert all(torch.equal(result[name], expected[name]) for name in buffers if "num_batches" in name)
+    running = [name for name in buffers if "running" in name]
+    for names, allowed in ((["loss"], 1e-5), (running, 1e-5), (weights, 2e-2)):
+        error, plain_error = (relative_error(one, truth, names) for one in (result, expected))
+        assert error <= 1.5 * plain_error + allowed, names[0]
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "relu", "silu", "gelu"])
 def test_fused(name, precision, layout, gpu):
-    """
-    Both round, in another order, and networks amplify it. So they are compared with the truth, in double precision: the
-    fused one is no further from it than the plain one, but for what a small bound adds to gradients.
-    """
     plain = MODELS[name][0]().to(gpu, memory_format=layout)
-    x = images(gpu, 64).to(memory_format=layout)
     unfused, fused = copy.deepcopy(plain), comet.fuse(copy.deepcopy(plain))
-    truth = train_step(copy.deepcopy(plain).double(), x.double())
     sessions = [attach(model, error_rel=1e-3) for model in (unfused, fused)]
-    expected, result = (train_step(model, x, precision=precision) for model in (plain, fused))
+    x = images(gpu, 64).to(memory_format=layout)
+    check_against_truth(plain, fused, x, precision)
     train_step(unfused, x, precision=precision)
     assert 0 < total(sessions[1], "saves") < total(sessions[0], "saves")
     assert total(sessions[1], "entries") == 0
-    weights, buffers = list(dict(plain.named_parameters())), dict(plain.named_buffers())
-    counts = [name for name in buffers if "num_batches" in name]
-    assert all(torch.equal(result[name], expected[name]) for name in counts)
-    for names, allowed in ((["loss"], 1e-5), ([name for name in buffers if "running" in name], 1e-5), (weights, 2e-2)):
-        error, plain_error = (relative_error(one, truth, names) for one in (result, expected))
-        assert error <= 1.5 * plain_error + allowed, names[0]
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3", "relu", "silu"])
+def test_own_norms(name, precision, gpu):
+    """Without fuse, batch norms of a model that trains are computed by libcomet too, unless that is switched off."""
+    plain = MODELS[name][0]().to(gpu)
+    model, other = copy.deepcopy(plain), copy.deepcopy(plain)
+    attach(model, error_rel=1e-3, own_norms=True)
+    attach(other, error_rel=1e-3)
+    x = images(gpu, 64)
+    check_against_truth(plain, model, x, precision)
+    expected, result = (train_step(copy.deepcopy(plain), x), train_step(other, x))
+    assert torch.equal(result["loss"], expected["loss"])
 
 
 @pytest.mark.parametrize("activation", [None, nn.ReLU, nn.SiLU, nn.GELU], ids=["none", "relu", "silu", "gelu"])

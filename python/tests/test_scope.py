@@ -231,14 +231,18 @@ def test_copies(attached, device):
 
 
 def test_replica(device):
-    """nn.DataParallel copies the attributes of a module and gives the copy other parameters."""
-    model = nn.Linear(64, 64).to(device)
-    session = attach(model)
-    replica = model._replicate_for_data_parallel()
-    replica.weight, replica.bias = model.weight.detach() * 2, model.bias.detach() * 2
+    """nn.DataParallel copies the attributes of a module and gives the copy other parameters. Around one is refused."""
+    layer = nn.Linear(64, 64).to(device)
+    session = attach(layer)
+    replica = layer._replicate_for_data_parallel()
+    replica.weight, replica.bias = layer.weight.detach() * 2, layer.bias.detach() * 2
     x = activation(64, 64, device=device)
-    assert torch.allclose(replica(x), 2 * model(x), atol=1e-5)
+    assert torch.allclose(replica(x), 2 * layer(x), atol=1e-5)
     session.detach()
+    for model in (nn.DataParallel(layer), nn.Sequential(nn.DataParallel(layer))):
+        with pytest.raises(ValueError, match="DataParallel"):
+            attach(model)
+    assert layer.__dict__.get("_compiled_call_impl") is None
 
 
 # ---- torch.compile ----

@@ -29,9 +29,9 @@ class _Normalise(torch.autograd.Function):
     """What is held goes among autograd's saved tensors, behind a token: so it is dropped when they are."""
 
     @staticmethod
-    def forward(ctx, x, added, weight, bias, y, session):
+    def forward(ctx, x, added, weight, bias, made):
         ctx.save_for_backward(_TOKEN)
-        ctx.session = session
+        y, ctx.session = made  # y in a tuple: an argument that is returned would become a view
         return y
 
     @staticmethod
@@ -40,7 +40,7 @@ class _Normalise(torch.autograd.Function):
             raise RuntimeError("a fused batch norm cannot be differentiated twice: libcomet.torch.unfuse(model) first")
         ctx.saved_tensors  # raises if they were dropped
         dx, dweight, dbias, dadded = ctx.session.last_norm().backward(gradient)
-        return dx, dadded, dweight, dbias, None, None
+        return dx, dadded, dweight, dbias, None
 
 
 def _is_plain(norm):
@@ -55,7 +55,7 @@ def _in_one(norm, x, added, relu, curve):
     with torch._C.DisableTorchFunction(), torch.no_grad():
         y = running.frame.norm(x, added, norm.weight, norm.bias, norm.running_mean, norm.running_var,
                        norm.num_batches_tracked, relu, curve, norm.momentum, norm.eps)
-    return None if y is None else _Normalise.apply(x, added, norm.weight, norm.bias, y, running.native)
+    return None if y is None else _Normalise.apply(x, added, norm.weight, norm.bias, (y, running.native))
 
 
 def _normalise(norm, x):

@@ -72,16 +72,16 @@ def _module_window(module):
 
 
 def _leaves():
-    """forward of a class of modules -> (operation, how to find a pool's window or None). What inherits it is the same."""
+    """class -> (operation, how to find a pool's window or None)."""
     table = {}
 
     def add(operation, *classes, window=None):
-        table.update({kind.forward: (operation, window) for kind in classes})
+        table.update({kind: (operation, window) for kind in classes})
 
     add(LAYER, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
     add(RELU, nn.ReLU)
     add(CURVE, nn.SiLU, nn.GELU)
-    add(BATCH_NORM, nn.BatchNorm1d)  # of which 2d and 3d have the same forward
+    add(BATCH_NORM, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     add(ROW_NORM, nn.LayerNorm, nn.GroupNorm)
     add(AVERAGE, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
         nn.AdaptiveAvgPool3d)
@@ -94,14 +94,15 @@ _LEAVES = _leaves()
 
 
 def is_leaf(module):
-    """A forward of its own, or one that somebody put there, is not what we know."""
-    return type(module).forward in _LEAVES and "forward" not in module.__dict__
+    """Of such a class itself: what inherits from it may do other things. Padding that is no zeros is an operation before
+    the convolution, whose input is then not the module's."""
+    return type(module) in _LEAVES and getattr(module, "padding_mode", "zeros") == "zeros"
 
 
 def leaf(module):
     """One for each module, also where several sessions have it."""
     if module not in _made:
-        operation, window = _LEAVES[type(module).forward]
+        operation, window = _LEAVES[type(module)]
         _made[module] = _native.Leaf(operation, module, window)
     return _made[module]
 

@@ -60,10 +60,7 @@ def shorten(name, most):
 
 
 def bound_text(row):
-    if row["bound"] is None:
-        return "-"
-    least = row.get("least_bound", row["bound"])
-    return "exact" if row["bound"] == 0 else f"{row['bound']:.3g}" if least == row["bound"] else f"<{row['bound']:.3g}"
+    return "-" if row["bound"] is None else f"{row['bound']:.2g}" if row["bound"] else "exact"
 
 
 def ratio_text(ratio):
@@ -114,7 +111,7 @@ def _cells(cells, widths):
 
 
 def _site_lines(rows):
-    widths = (31, 16, -8, -8, -7, -5)
+    widths = (29, 16, -8, -8, -7, -7)
     largest = sorted(rows, key=lambda row: row["stored_mib"], reverse=True)[:LARGEST]
     yield f"The {plural(len(largest), 'site')} that take{'s' * (len(largest) == 1)} most, MiB in each pass"
     yield _cells(("site", "use", "raw", "stored", "ratio", "bound"), widths)

@@ -5,7 +5,6 @@ Sizes are MiB. What is said of a pass is the mean over all forward passes that t
 up to the totals. Nothing here waits for a device or changes what is held.
 """
 import platform
-import statistics
 
 import torch
 from torch import nn
@@ -102,7 +101,7 @@ def _row(site, passes, forms):
 
 
 def merged(rows, *keys):
-    """Rows with the same name and use (other shapes, or further calls of one module) as one. In order."""
+    """Rows with the same name and use (other shapes, or further calls of one module) as one, with the greatest bound."""
     groups = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys or ("name", "use", "dtype")), []).append(row)
@@ -110,23 +109,10 @@ def merged(rows, *keys):
     for group in groups.values():
         raw, stored = (sum(row[key] for row in group) for key in ("raw_mib", "stored_mib"))
         counts = {key: sum(row[key] for row in group) for key in COUNTS}
-        bounds = sorted({row["bound"] for row in group if row["bound"] is not None})
+        bounds = [row["bound"] for row in group if row["bound"] is not None]
         result.append({**group[0], "raw_mib": raw, "stored_mib": stored, "ratio": _ratio(raw, stored), **counts,
-                       "bound": bounds[-1] if bounds else None, "least_bound": bounds[0] if bounds else None})
+                       "bound": max(bounds, default=None)})
     return result
-
-
-def _count_passes(session, stats, sites):
-    """Forward passes. Where nobody has counted them: what most places say. A tensor of another size is another site."""
-    for counted in (stats.get("passes"), getattr(session, "passes", None)):
-        if counted is not None:
-            return int(counted)
-    places = {}
-    for site in sites:
-        sizes = places.setdefault((site["name"], site["role"], site["dtype"]), {})
-        sizes[site["count"]] = max(sizes.get(site["count"], 0), _times(site))
-    seen = [times for times in (sum(sizes.values()) for sizes in places.values()) if times]
-    return statistics.median_high(seen) if seen else 0
 
 
 def _totals(stats, rows, passes):
@@ -185,7 +171,7 @@ def mib(value):
 def _notes_of_passes(session, data):
     if session._is_compiled:
         yield "The model is compiled: what it saves is kept as it is. Attach to a model that runs eagerly."
-    elif not data["passes"] and not data["totals"]["kept_tensors"]:
+    elif not data["passes"]:
         yield ("No forward pass has been seen: was the model compiled after attach? It must be called as model(x), not "
                "as model.forward(x), and while gradients are enabled.")
     elif not data["sites"]:
@@ -198,9 +184,8 @@ def _notes_of_passes(session, data):
 def _notes_of_kept(session, data):
     totals, rows, count = data["totals"], data["sites"], max(data["passes"], 1)
     if totals["kept_tensors"]:
-        each = "in each pass" if data["passes"] else "in all"
-        yield (f"Kept exactly, as they are: {plural(round(totals['kept_tensors'], 1), 'tensor')} {each}. These are "
-               f"weights, inputs of your own, tensors below {_least_text(session.options)} (min_bytes), what excluded "
+        yield (f"Kept exactly, as they are: {plural(round(totals['kept_tensors'], 1), 'tensor')} in each pass. These "
+               f"are weights, inputs of your own, tensors below {_least_text(session.options)} (min_bytes), what excluded "
                "modules save, and what functions save that are not known to stand an error: losses, softmax, anything "
                f"that others wrote. Of known functions, weights aside, it is {mib(totals['kept_mib'])} MiB.")
     if session.options.exact:
@@ -276,7 +261,7 @@ def collect(session):
     """The report as a dict that JSON can have."""
     stats, sites = session.native.stats(), session.native.sites()
     names = {id(module): name for name, module in session.model.named_modules()}
-    passes = _count_passes(session, stats, sites)
+    passes = session._passes
     forms, shown_forms = _forms(session, names)
     rows = [_row(site, max(passes, 1), forms) for site in sites]
     totals, numbers = _totals(stats, rows, passes), _devices(session, stats)

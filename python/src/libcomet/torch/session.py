@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from libcomet import _native
-from libcomet.torch import _bridge, fuse, ops, scope  # noqa: F401 (the first two hand functions to the C module)
+from libcomet.torch import _bridge, control as controllers, fuse, ops, scope  # noqa: F401 (the first two hand functions to the C module)
 from libcomet.torch.options import UNTOUCHED, Options
 
 
@@ -18,6 +18,9 @@ class _Running:
     def __init__(self, session):
         self.native, self.frame = session.native, session.native.frame(session._names)
         self.frame.form = session._default_form
+        observer = session.control.watch()
+        if observer is not None:
+            self.frame.observer = observer
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.frame.pack, session.native.unpack)
 
         self.leaves, self.has_mode = session._leaves, session._needs_mode()
@@ -84,7 +87,7 @@ def _wrap(module, wrap):
 class Session:
     """What `attach` returns. `report()` says what was saved, `detach()` leaves the model as it was."""
 
-    def __init__(self, model, optimizer=None, **options):
+    def __init__(self, model, optimizer=None, *, control=None, scaler=None, control_options=None, **options):
         self.model, self.optimizer = model, optimizer
         self.options = Options(**options)
         self._warned = set()
@@ -95,8 +98,12 @@ class Session:
                                       lead_bytes=self.options.lead_bytes, segment_bytes=self.options.segment_bytes,
                                       threads=torch.get_num_threads(), head_bytes=self.options.head_bytes,
                                       own_norms=self.options.own_norms)
+        self.control = controllers.make(self, control, scaler, control_options)
         self._is_compiled = _is_compiled(model)
         compiled = [module for module in model.modules() if _is_compiled(module) and module is not model]
+        if any(isinstance(module, torch.nn.DataParallel) for module in model.modules()):
+            raise ValueError("nn.DataParallel copies its layers in every step: attach to the module inside of it, or use "
+                             "DistributedDataParallel")
         self._leaves = tuple(ops.leaf(module) for module in model.modules() if ops.is_leaf(module))
         self._passes, self._mode_wanted = 0, True
         self._undo = [_wrap(model, self._run)]
@@ -114,7 +121,7 @@ class Session:
                 return call(*args, **kwargs)
         with scope.entered(running), running:
             result = call(*args, **kwargs)
-        if running.has_mode:
+        if running.has_mode or running.frame.saw_function:
             self._mode_wanted = running.frame.saw_function
         return result
 
@@ -165,6 +172,12 @@ class Session:
         undo, self._undo = self._undo, []
         for step in reversed(undo):
             step()
+        self.control.detach()
+
+    def step(self, loss=None):
+        """Tells the controller the loss of this step of the optimizer, so that it tightens bounds when the loss jumps. Not
+        needed, but where there is no optimizer: then it ends an iteration."""
+        self.control.step(loss)
 
     def report(self, form="text", path=None):
         """What was saved: as a text, a dict, or a page of HTML (form 'text', 'dict', 'html'), also written to a file."""

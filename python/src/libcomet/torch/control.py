@@ -1,0 +1,615 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controllers: they set the bound of each held tensor from statistics of the training (docs/theory.md).
+
+An iteration is a step of the optimizer: its hook ends one. In every tenth iteration, as far as libcomet's controller
+wants it, passes are watched: what each layer and batch norm reads and which gradients come back is looked at by
+libcomet's own functions (native/collect.c), on a GPU without waiting for it. All other iterations run as without one.
+
+What a held tensor is used for is learnt while the model runs, from the operations that hold it:
+
+* input of a convolution or linear layer, also through a ReLU whose result is the same tensor: the layer's weights
+* input of a batch norm: its scale, and the weights of the layer that made the input
+* what a fused batch norm holds (fuse): both, and the weights of layers that read its output
+
+Everything else, and a batch norm that no layer is right before, keeps the bound that it has without a controller.
+"""
+import collections
+import math
+import sys
+import time
+import weakref
+
+import torch
+
+from libcomet import _native
+from libcomet.torch import ops
+
+METHODS = ("comet", "comet:paper", "acgc", "budget", "fixed")
+
+# comet_use_kind, and what is to be seen of a layer: comet/error_model.h, comet/use_stats.h
+CONV_WEIGHTS, LINEAR_WEIGHTS, NORM_SCALE, NORM_INPUT = range(4)
+OUTPUT, INPUT, COMMON = 1, 2, 4
+NEEDS_ACGC = 8
+
+_EVENTS = 4096  # decisions that are remembered
+_WARM = 1000    # updates that a momentum buffer is taken to have seen which was there before the session
+
+_CONVOLUTIONS = {torch.nn.Conv1d.forward: 1, torch.nn.Conv2d.forward: 2}
+_FUNCTIONS = {torch.conv1d: 1, torch.conv2d: 2, torch.nn.functional.conv1d: 1, torch.nn.functional.conv2d: 2}
+_LINEAR = (torch.nn.functional.linear, torch._C._nn.linear)
+
+
+# ---- layers ----
+
+
+def _numbers(value, count):
+    return (value,) * count if isinstance(value, int) else tuple(value)
+
+
+def _geometry(source, args, kwargs, weight):
+    """(dimensions, (kernel, stride, padding, dilation, groups)) of a layer, rows before columns; None: no model of it.
+    A linear layer has none: 0."""
+    if source in _LINEAR or type(source).forward is torch.nn.Linear.forward if isinstance(source, torch.nn.Module) \
+            else source in _LINEAR:
+        return 0, (1, 1, 1, 1, 0, 0, 1, 1, 1)
+    if isinstance(source, torch.nn.Module):
+        count = _CONVOLUTIONS.get(type(source).forward)
+        if count is None or source.padding_mode != "zeros":
+            return None
+        given = source.stride, source.padding, source.dilation, source.groups
+    else:
+        count = _FUNCTIONS.get(source)
+        if count is None:
+            return None
+        given = [ops._argument(args, kwargs or {}, at, name, default) for at, name, default in
+                 ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1), (6, "groups", 1))]
+    if isinstance(given[1], str):  # "same" may have more padding on one side than on the other
+        if given[1] != "valid":
+            return None
+        given = given[0], 0, *given[2:]
+    kernel = tuple(weight.shape[2:])
+    shape = [kernel, *(_numbers(value, count) for value in given[:3])]
+    if count == 1:  # a row
+        shape = [(1, *shape[0]), (1, *shape[1]), (0, *shape[2]), (1, *shape[3])]
+    return count, (*shape[0], *shape[1], *shape[2], *shape[3], int(given[3]))
+
+
+def _rows(tensor):
+    """What a linear layer reads or writes: rows and channels."""
+    return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])
+
+
+class _Layer:
+    """A call of a convolution or linear layer in a pass."""
+    __slots__ = "number", "gradient", "is_before_norm"
+
+    def __init__(self, number, gradient):
+        self.number, self.gradient, self.is_before_norm = number, gradient, False
+
+
+class _Norm:
+    __slots__ = "number", "gradient"
+
+    def __init__(self, number, gradient):
+        self.number, self.gradient = number, gradient
+
+
+# ---- what is seen in backward ----
+
+
+class _LayerHook:
+    """The gradient of a layer's output."""
+    __slots__ = "control", "layer", "shape", "geometry"
+
+    def __init__(self, control, layer, shape, geometry):
+        self.control, self.layer, self.shape, self.geometry = control, layer, shape, geometry
+
+    def __call__(self, gradient):
+        with self.control.guarded():
+            if type(gradient) is torch.Tensor:
+                dimensions, geometry = self.geometry
+                dy = gradient.detach() if dimensions else _rows(gradient.detach())
+                self.control.native.see_layer(self.layer.number, OUTPUT, self.shape, dy, None, geometry)
+
+
+class _NormHook:
+    """The gradient of a batch norm's output, and its input, as it comes back."""
+    __slots__ = "control", "norm", "held", "tables"
+
+    def __init__(self, control, norm, held, tables):
+        self.control, self.norm, self.held, self.tables = control, norm, held, tables
+
+    def __call__(self, gradient):
+        held, self.held = self.held, None  # the graph may live on: what is held must not
+        if held is None or type(gradient) is not torch.Tensor:
+            return
+        with self.control.guarded():
+            mean, inverse, gamma, beta = (table.detach().float() for table in self.tables)
+            x = self.control.session.native.unpack(held)
+            self.control.native.see_norm(self.norm.number, x, gradient.detach(), inverse, -mean * inverse, gamma, beta)
+
+
+class _FusedHook:
+    __slots__ = "control", "norm"
+
+    def __init__(self, control, norm):
+        self.control, self.norm = control, norm
+
+    def __call__(self, held, gradient):
+        with self.control.guarded():
+            self.control.native.see_fused(self.norm.number, held, gradient)
+
+
+class _Guard:
+    """Statistics that fail must not end a training: the bounds stay as they are."""
+
+    def __init__(self, control):
+        self.control = control
+
+    def __enter__(self):
+        self.mode = torch.no_grad()
+        self.mode.__enter__()
+
+    def __exit__(self, kind, problem, trace):
+        self.mode.__exit__(kind, problem, trace)
+        if kind is not None and issubclass(kind, Exception) and not self.control.strict:
+            self.control.give_up(problem)
+            return True
+        return False
+
+
+# ---- one forward pass ----
+
+
+class _Pass:
+    """Called for every known operation of a pass that is watched. Learns what held tensors are used for; if statistics
+    are wanted, looks at what is there now and arranges for what backward will show."""
+
+    def __init__(self, control, collects):
+        self.control, self.collects = control, collects
+        self.made = {}  # id of a layer's output -> (weak reference to it, its version, layer)
+
+    def __call__(self, op, source, node, x, weight, args, kwargs, result, kin, is_controlled, vectors, held):
+        with self.control.guarded():
+            if op == ops.LAYER:
+                self._layer(source, node, x, weight, args, kwargs, result, kin, is_controlled)
+            elif op == ops.BATCH_NORM:
+                self._norm(source, node, x, weight, args, kwargs, result, kin, is_controlled, vectors, held)
+            elif kin >= 0:
+                self.control.leave(kin, "row norm: no model" if op == ops.ROW_NORM else "curve: no model")
+
+    def _layer(self, source, node, x, weight, args, kwargs, result, kin, is_controlled):
+        control = self.control
+        geometry = _geometry(source, args, kwargs, weight) if weight is not None else None
+        plain = type(x) is torch.Tensor and type(result) is torch.Tensor
+        if node is None or geometry is None or not plain or (geometry[0] and x.dim() != geometry[0] + 2):
+            if kin >= 0:
+                control.leave(kin, "a layer without a model")
+            return
+        layer = control.layer(node, weight)
+        shown = [tensor.detach() if geometry[0] else _rows(tensor.detach()) for tensor in (x, result)]
+        if kin >= 0 and is_controlled:
+            norm = control.fused.get(kin)
+            control.use(kin, LINEAR_WEIGHTS if geometry[0] == 0 else CONV_WEIGHTS, layer.gradient, layer.number,
+                        -1 if norm is None else norm.number)
+        elif kin >= 0:
+            control.leave(kin, "a form of its own")
+        self.made[id(result)] = weakref.ref(result), result._version, layer
+        if self.collects and layer.is_before_norm:
+            control.native.see_layer(layer.number, INPUT | COMMON, shown[0], tuple(shown[1].shape), weight.detach(),
+                                     geometry[1])
+        reads = kin >= 0 and is_controlled
+        if self.collects and (reads or control.native.needs & NEEDS_ACGC) and result.requires_grad:
+            result.register_hook(_LayerHook(control, layer, tuple(shown[0].shape), geometry))
+
+    def _maker_of(self, x):
+        reference, version, layer = self.made.get(id(x), (lambda: None, 0, None))
+        return layer if reference() is x and x._version == version else None
+
+    def _norm(self, source, node, x, weight, args, kwargs, result, kin, is_controlled, vectors, held):
+        control, is_fused = self.control, isinstance(held, _native.Norm)
+        if kin < 0:
+            return
+        layer = self._maker_of(x)
+        beta = args[2] if is_fused else source.bias if isinstance(source, torch.nn.Module) else \
+            ops._argument(args, kwargs or {}, 4 if source is torch.nn.functional.batch_norm else 2, "bias")
+        if not is_controlled:
+            return control.leave(kin, "curve: no model" if is_fused else "a form of its own")
+        if node is None or beta is None or not (is_fused or vectors) or not 2 <= x.dim() <= 4:
+            return control.leave(kin, "batch norm without a model")
+        if layer is None or layer.gradient < 0:
+            return control.leave(kin, "batch norm: no trained layer is right before it")
+        norm = control.norm(node, weight)
+        layer.is_before_norm = True
+        if is_fused:
+            control.fused[kin] = norm
+        control.use(kin, NORM_SCALE, norm.gradient, -1, norm.number)
+        control.use(kin, NORM_INPUT, layer.gradient, layer.number, norm.number)
+        if self.collects and is_fused:
+            held.observer = _FusedHook(control, norm)
+        elif self.collects and result.requires_grad:
+            result.register_hook(_NormHook(control, norm, held, (*vectors, weight, beta)))
+
+
+# ---- numbers that are on their way from a device ----
+
+
+class _Arriving:
+    """Tensors of one number, on any device, as floats: at once from a CPU, later from a GPU, without waiting."""
+
+    def __init__(self, scalars):
+        self.count, self.parts, self.events = len(scalars), [], []
+        devices = collections.defaultdict(list)
+        for at, scalar in enumerate(scalars):
+            if scalar is not None:
+                devices[scalar.device].append((at, scalar))
+        for device, numbered in devices.items():
+            values = torch.stack([scalar.detach().reshape(()).float() for _, scalar in numbered])
+            if device.type == "cuda":
+                values = torch.empty(values.shape, pin_memory=True).copy_(values, non_blocking=True)
+                self.events.append(torch.cuda.Event())
+                self.events[-1].record(torch.cuda.current_stream(device))
+            self.parts.append(([at for at, _ in numbered], values))
+
+    @property
+    def is_there(self):
+        return not self.events
+
+    def numbers(self):
+        for event in self.events:  # of an iteration ago: the device has a whole one to go on with meanwhile
+            event.synchronize()
+        found = [math.nan] * self.count
+        for places, values in self.parts:
+            for at, value in zip(places, values.tolist()):
+                found[at] = value
+        return found
+
+
+def _sums(tensors, order):
+    """Norms in fp32: sums of |.|, or roots of sums of squares. None stays None."""
+    return [None if tensor is None else torch.linalg.vector_norm(tensor.detach(), order, dtype=torch.float32)
+            for tensor in tensors]
+
+
+# ---- optimizers ----
+
+
+def _find(optimizer, parameter):
+    if optimizer is not None:
+        for group in optimizer.param_groups:
+            if any(one is parameter for one in group["params"]):
+                return group
+    return None
+
+
+def _updates_of(state, own):
+    """Updates of a parameter, where that can be told without waiting for a device."""
+    step = state.get("step")
+    if isinstance(step, torch.Tensor):
+        return int(step) if step.device.type == "cpu" else own
+    return own if step is None else int(step)
+
+
+def _moment(optimizer, parameter, own):
+    """(buffer, what its mean size is multiplied with): a mean of past gradients. Without momentum, the gradient."""
+    group = _find(optimizer, parameter)
+    state = optimizer.state.get(parameter, {}) if group is not None else {}
+    if state.get("momentum_buffer") is not None and group.get("momentum"):
+        factor = _native.momentum("sgd", group["momentum"], own)
+        return state["momentum_buffer"], factor / (1 - group.get("dampening", 0) or 1)
+    if state.get("exp_avg") is not None:
+        beta = group["betas"][0] if "betas" in group else group.get("beta1", 0.9)
+        return state["exp_avg"], _native.momentum("adam", beta, max(_updates_of(state, own), 1))
+    return parameter.grad, 1.0
+
+
+def _scaler_above():
+    """The GradScaler in whose `step` we are, or None."""
+    frame = sys._getframe(1)
+    for _ in range(24):
+        if frame is None:
+            return None
+        caller = frame.f_locals.get("self") if frame.f_code.co_name in ("step", "_maybe_opt_step") else None
+        if isinstance(caller, torch.amp.GradScaler):
+            return caller
+        frame = frame.f_back
+    return None
+
+
+# ---- the controller of a session ----
+
+
+class Control:
+    """session.control. `method`, `iteration` (steps of the optimizer so far), `events` (decisions, the last ones),
+    `rows()`, `state_dict()`, `load_state_dict()`."""
+
+    strict = False  # tests: exceptions of statistics are raised
+
+    def __init__(self, session, method, scaler=None, options=None):
+        if method not in METHODS:
+            raise ValueError(f"control: there is no '{method}'; there are {', '.join(METHODS)}")
+        self.session, self.method, self.iteration = session, method, 0
+        self.events = collections.deque(maxlen=_EVENTS)
+        self.native = self.scaler = None
+        self.layers, self.norms, self.parameters, self._gradients = {}, {}, [], {}
+        self.fused = {}         # kin -> the fused norm whose input it holds
+        self._uses, self._left = {}, {}       # kin -> {use: None}; kin -> why it keeps its bound
+        self._new_uses, self._new_left = {}, {}  # of this iteration
+        self._made, self._limits = None, {}
+        self._known_sites, self._is_watched, self._collects = -1, False, False
+        self._pending = self._loss = self._to_load = None
+        self._updates, self._steps, self._undo = 0, 0, []
+        if method == "fixed" or session.options.exact or session.options.codec != "eb":
+            self.method = "fixed"
+            return
+        self.native = _native.Control(session.native, method, {"warmup_bound": session.options.error_rel,
+                                                               **(options or {})})
+        optimizer = session.optimizer
+        if optimizer is not None:
+            self._undo.append(optimizer.register_step_post_hook(self._after_step).remove)
+            if any("momentum_buffer" in state and state["momentum_buffer"] is not None
+                   for state in optimizer.state.values()):
+                self._updates = _WARM
+        if scaler is not None:
+            self._adopt(scaler)
+
+    def detach(self):
+        undo, self._undo = self._undo, []
+        for step in reversed(undo):
+            step()
+        if self.native is not None:
+            self.native.end()
+
+    # ---- what is known of the network ----
+
+    def guarded(self):
+        return _Guard(self)
+
+    def give_up(self, problem):
+        self.session._warn(f"the controller has stopped, bounds stay as they are: {problem}")
+        self.detach()
+        self.native_before, self.native = self.native, None
+
+    def gradient(self, parameter):
+        """A number for a parameter's gradient; -1: it has none."""
+        if not parameter.requires_grad:
+            return -1
+        if id(parameter) not in self._gradients:
+            self._gradients[id(parameter)] = len(self.parameters)
+            self.parameters.append(parameter)
+        return self._gradients[id(parameter)]
+
+    def _node(self, nodes, node, kind, parameter):
+        if node not in nodes:
+            nodes[node] = kind(len(nodes), self.gradient(parameter))
+            self.native.set_layers(len(self.layers), len(self.norms))
+        return nodes[node]
+
+    def layer(self, node, weight):
+        return self._node(self.layers, node, _Layer, weight)
+
+    def norm(self, node, weight):
+        return self._node(self.norms, node, _Norm, weight)
+
+    def use(self, kin, *use):
+        self._new_uses.setdefault(kin, {})[use] = None
+
+    def leave(self, kin, why):
+        self._new_left[kin] = why
+
+    def _learn(self):
+        """Makes a controller of what this iteration has shown, unless it is the one that there is."""
+        self._uses.update(self._new_uses)
+        for kin in self._new_uses:
+            self._left.pop(kin, None)
+        self._left.update(self._new_left)
+        self._new_uses, self._new_left = {}, {}
+        known = [(kin, tuple(uses)) for kin, uses in sorted(self._uses.items())
+                 if kin not in self._left and len(uses) <= 16 and all(use[1] >= 0 for use in uses)]
+        if known == self._made:
+            return
+        self.native.make(known)
+        self._made = known
+        if self._to_load is not None:
+            state, self._to_load = self._to_load, None
+            self._load_native(state)
+
+    # ---- iterations ----
+
+    def watch(self):
+        """Who watches a pass that is about to begin; None: nobody."""
+        if self.native is None:
+            return None
+        if not self._is_watched:
+            self._collects = self._pending is None and self.native.wants(self.iteration)
+            if self._collects:
+                self.native.begin()
+        learns = self._made is None or self.session.native.site_count != self._known_sites
+        if not self._collects and not learns:
+            self._is_watched = True
+            return None
+        self._is_watched = True
+        return _Pass(self, self._collects)
+
+    def _after_step(self, optimizer, *_):
+        self._steps += 1
+        self._updates += 1
+        self._end(getattr(optimizer, "found_inf", None))
+
+    def _end(self, found_inf=None, is_skipped=False):
+        """An iteration is over."""
+        if self.native is None:
+            return
+        with self.guarded():
+            collects, self._collects, self._is_watched = self._collects, False, False
+            self.native.end()
+            if self.scaler is None and (collects or self._made is None):
+                scaler = _scaler_above()
+                if scaler is not None:
+                    self._adopt(scaler)
+            if self._pending is not None:
+                self._observe()
+            if collects and not is_skipped:
+                self._gather(found_inf)
+            self._judge_loss()
+            if self._new_uses or self._new_left:
+                self._learn()
+            self._known_sites = self.session.native.site_count
+            self.native.apply()
+            self._remember()
+            self.iteration += 1
+
+    def _gather(self, found_inf):
+        """What the controller must know beside what was seen: momenta, and the loss scale."""
+        optimizer, wants_squares = self.session.optimizer, self.native.needs & NEEDS_ACGC
+        moments = [_moment(optimizer, parameter, max(self._updates, 1)) for parameter in self.parameters]
+        sums = _sums([buffer for buffer, _ in moments], 1)
+        roots = _sums([parameter.grad if wants_squares else None for parameter in self.parameters], 2)
+        scaler = self.scaler
+        scale = scaler._scale if scaler is not None and scaler.is_enabled() else None
+        factors = [factor / max(parameter.numel(), 1) for parameter, (_, factor) in zip(self.parameters, moments)]
+        numbers = _Arriving([*sums, *roots, scale, found_inf])
+        self._pending = self.iteration, numbers, factors, wants_squares
+        if numbers.is_there:
+            self._observe()
+
+    def _observe(self):
+        (iteration, arriving, factors, has_squares), self._pending = self._pending, None
+        numbers, count = arriving.numbers(), len(factors)
+        scale, found_inf = numbers[-2:]
+        if found_inf > 0:
+            return
+        momenta = tuple(total * factor for total, factor in zip(numbers, factors))
+        squares = tuple(root * root if has_squares else 0.0 for root in numbers[count:2 * count])
+        self.native.observe(iteration, momenta, squares, 1.0 if math.isnan(scale) else scale)
+
+    # ---- the loss ----
+
+    def step(self, loss):
+        """session.step: notes the loss; without an optimizer, an iteration is over."""
+        if loss is not None and self.native is not None:
+            self._loss = _Arriving([loss if isinstance(loss, torch.Tensor) else torch.tensor(float(loss))])
+        if self.session.optimizer is None:
+            self._updates += 1
+            self._end()
+
+    def _judge_loss(self):
+        """That of a GPU is read an iteration later."""
+        loss, self._loss = self._loss, None
+        if loss is None:
+            return
+        if not loss.is_there and self.native.needs is not None and not getattr(loss, "is_late", False):
+            loss.is_late, self._loss = True, loss
+            return
+        value = loss.numbers()[0]
+        self.native.step(self.iteration, value, math.isfinite(value))
+
+    # ---- a GradScaler ----
+
+    def _adopt(self, scaler):
+        """Its `step` does not call the optimizer's where gradients are not finite: then nothing is observed."""
+        control, own, had = weakref.proxy(self), scaler.step, "step" in scaler.__dict__
+
+        def step(optimizer, *args, **kwargs):
+            before = control._steps
+            result = own(optimizer, *args, **kwargs)
+            if optimizer is control.session.optimizer and control._steps == before:
+                control._end(is_skipped=True)
+            return result
+
+        def undo():
+            if scaler.__dict__.get("step") is step:
+                scaler.step = own
+                if not had:
+                    del scaler.step
+
+        scaler.step = step
+        self.scaler = scaler
+        self._undo.append(undo)
+
+    # ---- what was decided ----
+
+    def _remember(self):
+        for event in self.native.take_events():
+            iteration, kin, name, cause, limit, use, before, after, rms, tightness, loss = event
+            if kin >= 0:
+                uses = list(self._uses.get(kin, ()))
+                self._limits[kin] = self._limit_text(limit, uses[use][0] if 0 <= use < len(uses) else None)
+            if kin < 0 or before != after:
+                self.events.append({"time": time.time(), "iteration": iteration, "site": name, "before": before,
+                                    "after": after, "cause": cause, "limit": self._limits.get(kin, limit), "rms": rms,
+                                    "tightness": tightness, "loss": loss})
+
+    @staticmethod
+    def _limit_text(limit, kind):
+        names = ("layer's weights", "layer's weights", "batch norm's scale", "weights before the batch norm")
+        return names[kind] if limit == "use" and kind is not None else limit
+
+    def rows(self):
+        """A dict for each site: site, bound (relative), limit (what set it), observed (how often)."""
+        sites = self.session.native.sites()
+        controlled = {} if self.native is None else {row["kin"]: row for row in self.native.tensors()}
+        reasons = {"curve input": "curve: no model", "row norm input": "row norm: no model", "relu": "no layer reads it"}
+        rows = []
+        for number, site in enumerate(sites):
+            role = ops.ROLES[int(site["role"])]
+            if role not in ("layer input", "relu", "curve input", "batch norm input", "row norm input"):
+                continue
+            if number in controlled:
+                row = controlled[number]
+                rows.append({"site": site["name"], "bound": row["bound"], "observed": row["observed"],
+                             "limit": self._limits.get(number, "warm-up")})
+            else:
+                why = self._left.get(number, reasons.get(role, "not seen yet"))
+                limit = "fixed" if self.native is None else f"fixed ({why})"
+                rows.append({"site": site["name"], "bound": site["bound"], "observed": 0, "limit": limit})
+        return rows
+
+    def section(self):
+        """For the report."""
+        if self.native is None:
+            return None
+        rows = self.rows()
+        fixed = sum(row["limit"].startswith("fixed") for row in rows)
+        notes = [f"Controller '{self.method}', {self.iteration} iterations, {len(self.events)} changes remembered.",
+                 f"{len(rows) - fixed} sites have statistics; {fixed} keep a safe fixed bound."]
+        return {"title": "Controller", "columns": ["site", "bound", "set by", "observed"],
+                "rows": [[row["site"], row["bound"], row["limit"], row["observed"]] for row in rows], "notes": notes}
+
+    # ---- checkpoints ----
+
+    def state_dict(self):
+        if self.native is None:
+            return {"method": self.method, "iteration": self.iteration}
+        if self._pending is not None:  # a checkpoint may wait
+            with self.guarded():
+                self._observe()
+        return {"method": self.method, "iteration": self.iteration, "updates": self._updates,
+                "native": self.native.save()}
+
+    def load_state_dict(self, state):
+        """Before the first pass, or later. A state of another network, or batch size, is not taken."""
+        if state["method"] != self.method:
+            raise ValueError(f"the state is of the controller '{state['method']}', this one is '{self.method}'")
+        self.iteration = state["iteration"]
+        if self.native is None or state.get("native") is None:
+            return
+        self._updates = state["updates"]
+        if self._made is None:
+            self._to_load = state["native"]
+        else:
+            self._load_native(state["native"])
+            self.native.apply()
+
+    def _load_native(self, state):
+        try:
+            self.native.load(state)
+        except RuntimeError as problem:
+            self.session._warn(f"the controller starts anew: {problem}")
+
+
+def make(session, method, scaler, options):
+    """None: 'comet' where there is an optimizer whose momentum can be read, else 'fixed'."""
+    if method is None:
+        method = "fixed" if session.optimizer is None else "comet"
+    return Control(session, method, scaler, options)
