@@ -181,7 +181,8 @@ typedef struct comet_norm_pass {
      * between. The norm counts the batch with the last part.
      */
     int32_t part, parts;
-    int32_t normalised; /* 1: `values` are x, with a shift, but the error that is stored is one of u: x on a grid that is
+    int32_t
+        normalised; /* 1: `values` are x, with a shift, but the error that is stored is one of u: x on a grid that is
                            scaled by 1 / deviation, say */
 } comet_norm_pass;
 

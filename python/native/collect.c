@@ -280,8 +280,8 @@ static int run_layer(session *s, int32_t layer, const comet_layer_pass *pass, co
                      "statistics of a layer");
     if (take_record(c, device, needs.record_bytes, &slot))
         return -1;
-    c->records[c->record_count++] = (seen_record){is_output ? SEEN_LAYER_OUTPUT : SEEN_LAYER_INPUT, layer, slot.host,
-                                                  slot.bytes};
+    c->records[c->record_count++] =
+        (seen_record){is_output ? SEEN_LAYER_OUTPUT : SEEN_LAYER_INPUT, layer, slot.host, slot.bytes};
     return check(c, comet_cuda_stats_see_layer(pass, &exec, &slot), "statistics of a layer");
 }
 
@@ -426,7 +426,8 @@ int collect_see_stored(entry *e, const float *gamma, int relu) {
         return 0;
     const double bound = e->by_channel ? e->bound : e->absolute;
     e->collects = c->round;
-    if (values.ndim < 2 || !(bound > 0)) /* without a map there are no neighbours; in the first step no bound is known */
+    if (values.ndim < 2 ||
+        !(bound > 0)) /* without a map there are no neighbours; in the first step no bound is known */
         return 0;
     if (values.device.kind == COMET_CPU && values.dtype != COMET_F32) {
         if (!(kept = torch_float(e->raw)))

@@ -36,10 +36,10 @@ typedef struct collect {
     size_t chunk_count, record_count, record_room;
     void *workspace; /* for calls on a CPU */
     size_t workspace_bytes;
-    int acgc;           /* what acgc alone needs is wanted, too */
-    uint32_t round;     /* how often collect_begin was called */
-    uint64_t calls;     /* of libcomet's see functions */
-    uint64_t diverged;  /* of these, with something that is not finite */
+    int acgc;          /* what acgc alone needs is wanted, too */
+    uint32_t round;    /* how often collect_begin was called */
+    uint64_t calls;    /* of libcomet's see functions */
+    uint64_t diverged; /* of these, with something that is not finite */
 } collect;
 
 /* Nothing has been seen. */

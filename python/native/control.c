@@ -17,13 +17,28 @@ typedef struct option {
     enum { OPTION_NUMBER, OPTION_INT64, OPTION_INT32 } kind;
 } option;
 
-#define NUMBER(field) {#field, offsetof(comet_control_options, field), OPTION_NUMBER}
-#define WHOLE(field) {#field, offsetof(comet_control_options, field), OPTION_INT64}
+#define NUMBER(field)                                                                                                  \
+    { #field, offsetof(comet_control_options, field), OPTION_NUMBER }
+#define WHOLE(field)                                                                                                   \
+    { #field, offsetof(comet_control_options, field), OPTION_INT64 }
 
 static const option options[] = {
-    NUMBER(calibration),  NUMBER(warmup_bound), NUMBER(floor),  NUMBER(ceiling), WHOLE(warmup),  WHOLE(window),
-    WHOLE(every),         NUMBER(moved),        NUMBER(spike),  NUMBER(tighten), WHOLE(recover), NUMBER(smoothing),
-    NUMBER(budget_bytes), NUMBER(budget_error), NUMBER(acgc_e), NUMBER(loosen),
+    NUMBER(calibration),
+    NUMBER(warmup_bound),
+    NUMBER(floor),
+    NUMBER(ceiling),
+    WHOLE(warmup),
+    WHOLE(window),
+    WHOLE(every),
+    NUMBER(moved),
+    NUMBER(spike),
+    NUMBER(tighten),
+    WHOLE(recover),
+    NUMBER(smoothing),
+    NUMBER(budget_bytes),
+    NUMBER(budget_error),
+    NUMBER(acgc_e),
+    NUMBER(loosen),
     {"adaptive", offsetof(comet_control_options, adaptive), OPTION_INT32},
 };
 
@@ -165,8 +180,8 @@ int control_tell(frame *f, const operation_call *call, PyObject *result) {
     f->noted = NULL;
     if (result && call->op == OP_BATCH_NORM && noted && !(held = held_new(noted, &noted->view)))
         failed = -1;
-    else if (result && (call->op == OP_LAYER || call->op == OP_BATCH_NORM || call->op == OP_CURVE ||
-                        call->op == OP_ROW_NORM))
+    else if (result &&
+             (call->op == OP_LAYER || call->op == OP_BATCH_NORM || call->op == OP_CURVE || call->op == OP_ROW_NORM))
         failed = control_tell_fused(f, call, result, noted, held);
     Py_XDECREF(held);
     if (noted)
@@ -246,8 +261,7 @@ static control_tensor *read_tensors(const control *c, PyObject *list, int32_t *c
     return tensors;
 }
 
-static comet_status new_control(const control *c, const control_tensor *tensors, int32_t count,
-                                comet_control **made) {
+static comet_status new_control(const control *c, const control_tensor *tensors, int32_t count, comet_control **made) {
     const size_t room = (size_t)count + 1;
     comet_control_tensor *list = calloc(room, sizeof *list);
     comet_control_use *uses = calloc(room * CONTROL_MOST_USES, sizeof *uses);
@@ -549,9 +563,10 @@ static PyObject *control_apply(PyObject *self, PyObject *unused) {
 static PyObject *describe_use(const control_use *u, const comet_use_stats *s) {
     return Py_BuildValue("{s:s,s:i,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "kind", comet_use_name(u->kind),
                          "gradient", (int)u->gradient, "derivative_squares", s->derivative_squares, "gradient_squares",
-                         s->gradient_squares, "gradient_mean", s->gradient_mean, "positions", s->positions, "error_gain",
-                         s->error_gain, "input_squares", s->input_squares, "momentum", s->momentum, "acgc", s->acgc,
-                         "correction", s->correction, "sensitivity", comet_error_sensitivity(u->kind, s));
+                         s->gradient_squares, "gradient_mean", s->gradient_mean, "positions", s->positions,
+                         "error_gain", s->error_gain, "input_squares", s->input_squares, "momentum", s->momentum,
+                         "acgc", s->acgc, "correction", s->correction, "sensitivity",
+                         comet_error_sensitivity(u->kind, s));
 }
 
 static PyObject *describe_tensor(const control *c, int32_t tensor) {

@@ -32,8 +32,7 @@ typedef struct control_tensor {
 } control_tensor;
 
 typedef struct control {
-    PyObject_HEAD
-    session *session; /* a reference */
+    PyObject_HEAD session *session; /* a reference */
     comet_control_options options;
     const comet_control_methods *methods;
     comet_control *control; /* NULL: nothing is known of the network yet */

@@ -97,7 +97,7 @@ static void choose_bound(const entry *e, role r, comet_codec_params *params) {
         params->bound_kind = COMET_BOUND_RELATIVE;
 }
 
-/* A codec without a bound does not keep zeros apart: of a ReLU's result it would lose the mask, which is all it needs. */
+/* A codec without a bound does not keep zeros apart: of a ReLU's result it would lose the mask, all that it needs. */
 static int is_mask(const entry *e, role r) {
     const comet_codec codec = e->form->codec.codec;
     return r == ROLE_BITS || r == ROLE_NOISE ||
@@ -189,8 +189,8 @@ static double rms_of(const comet_codec_stats *stats) {
 }
 
 /*
- * The bound was set from the values of the last step. Where these are so much smaller that it is twice what it should be
- * the tensor is held anew, with its own rms. (By 1.5, and every third step of a young network would be.)
+ * The bound was set from the values of the last step. Where these are so much smaller that it is twice what it should
+ * be, the tensor is held anew, with its own rms. (By 1.5, and every third step of a young network would be.)
  */
 static int is_too_coarse(const entry *e, const comet_codec_stats *stats) {
     const double rms = rms_of(stats);
@@ -296,8 +296,8 @@ static PyObject *decode(entry *e, const tensor_view *as) {
     memory.data = view_data(tensor);
     if (view.dtype != e->view.dtype)
         memory.dtype = (comet_dtype)view.dtype;
-    comet_status status = comet_device_store_load(
-        e->store, e->held, queue, !on_cpu && e->has_epilogue ? &e->epilogue : NULL, &memory);
+    comet_status status =
+        comet_device_store_load(e->store, e->held, queue, !on_cpu && e->has_epilogue ? &e->epilogue : NULL, &memory);
     if (status != COMET_OK) {
         raise_status(status, "decompressing");
         Py_CLEAR(tensor);
@@ -346,7 +346,7 @@ PyObject *entry_read(entry *e, const tensor_view *as) {
             return NULL;
     }
     if (e->unread > 0 && !e->raw && s->read != e) { /* somebody else will want it soon */
-        PyObject *other = s->tensor; /* of another thread, while PyTorch had let go of the lock */
+        PyObject *other = s->tensor;                /* of another thread, while PyTorch had let go of the lock */
         Py_INCREF(tensor);
         s->read = e, s->tensor = tensor;
         Py_XDECREF(other);

@@ -18,13 +18,13 @@ struct entry {
     comet_tensor memory;      /* the same in the order of memory */
     site *site;
     const form *form;
-    double bound; /* that it was held with, relative; 0: exact */
-    double rms;      /* of its own values, where it had to be done again; 0: the site's */
-    double absolute; /* the same in the tensor's own units; 0: exact, or that is not how it was given */
-    int by_channel;  /* the bound is in units of each channel's deviation, not of the tensor's rms */
+    double bound;            /* that it was held with, relative; 0: exact */
+    double rms;              /* of its own values, where it had to be done again; 0: the site's */
+    double absolute;         /* the same in the tensor's own units; 0: exact, or that is not how it was given */
+    int by_channel;          /* the bound is in units of each channel's deviation, not of the tensor's rms */
     int keeps_mask, is_mask; /* is_mask: and nothing else */
     role role;
-    entry *next; /* among those that must be done again, or freed later */
+    entry *next;       /* among those that must be done again, or freed later */
     uint32_t collects; /* statistics of it are wanted: collect.round; 0: none */
     size_t stored_bytes;
     comet_codec_stats stats; /* count 0: not known */
@@ -37,14 +37,15 @@ struct entry {
     entry *source;
     comet_cuda_norm norm;
     long long versions[ENTRY_OBJECTS]; /* of the objects, where they must not change; 0: they may */
-    double scale;                     /* of a mask that stood for numbers; 0: none */
+    double scale;                      /* of a mask that stood for numbers; 0: none */
     /* For aliases. */
     int is_listed;
     int64_t watch; /* of the storage */
 };
 
 /* One reference. NULL with an exception. */
-entry *entry_new(session *s, site *at, const form *how, const tensor_view *view, const comet_tensor *memory, PyObject *raw);
+entry *entry_new(session *s, site *at, const form *how, const tensor_view *view, const comet_tensor *memory,
+                 PyObject *raw);
 entry *entry_share(entry *e);
 void entry_release(entry *e);
 

@@ -64,7 +64,7 @@ static int is_floating(const tensor_view *v) {
     return v->dtype == COMET_F32 || v->dtype == COMET_F16 || v->dtype == COMET_BF16;
 }
 
-/* `other` has the same extents, or the same with two dimensions exchanged, or all but the last of it folded into one. */
+/* `other` has the same extents, or the same with two dimensions exchanged. */
 static int has_extents_of(const tensor_view *v, const tensor_view *other) {
     if (v->ndim == other->ndim) {
         int equal = 1, turned = v->ndim == 2 && v->shape[0] == other->shape[1] && v->shape[1] == other->shape[0];
@@ -98,8 +98,7 @@ static int is_users(frame *f, const tensor_view *v) {
     if (f->is_input)
         return torch_is_leaf(f->now.input) || torch_is_of_parameter(f->now.input);
     input = input_of(f);
-    return input && input->data == v->data &&
-           (torch_is_leaf(f->now.input) || torch_is_of_parameter(f->now.input));
+    return input && input->data == v->data && (torch_is_leaf(f->now.input) || torch_is_of_parameter(f->now.input));
 }
 
 static int is_large(const frame *f, const tensor_view *v) {
@@ -115,9 +114,9 @@ static role role_in(frame *f, const tensor_view *v) {
     if (f->form->kind == FORM_UNTOUCHED || !is_large(f, v))
         return ROLE_NONE;
     if (!is_floating(v))
-        return f->now.op == OP_MAX_POOL && v->dtype == VIEW_I64 ? ROLE_INDICES
+        return f->now.op == OP_MAX_POOL && v->dtype == VIEW_I64   ? ROLE_INDICES
                : f->now.op == OP_DROPOUT && v->dtype == VIEW_BOOL ? ROLE_BITS
-                                                              : ROLE_NONE;
+                                                                  : ROLE_NONE;
     switch (f->now.op) {
     case OP_LAYER:
         return is_input_of_layer(f, v) && !is_users(f, v) ? ROLE_VALUE : ROLE_NONE;
@@ -150,10 +149,9 @@ static role role_of(frame *f, const tensor_view *v) {
 /* ---- holding it ---- */
 
 static PyObject *name_of(const frame *f, role r) {
-    static const char *const suffix[ROLES] = {[ROLE_VALUE] = "input",  [ROLE_RELU] = "relu",
-                                              [ROLE_CURVE] = "curve",  [ROLE_NORM] = "input",
-                                              [ROLE_ROW_NORM] = "input", [ROLE_BITS] = "dropout",
-                                              [ROLE_NOISE] = "dropout"};
+    static const char *const suffix[ROLES] = {
+        [ROLE_VALUE] = "input",    [ROLE_RELU] = "relu",    [ROLE_CURVE] = "curve",  [ROLE_NORM] = "input",
+        [ROLE_ROW_NORM] = "input", [ROLE_BITS] = "dropout", [ROLE_NOISE] = "dropout"};
     PyObject *key = PyLong_FromVoidPtr((void *)f->owner);
     PyObject *name = key ? PyDict_GetItemWithError(f->names, key) : NULL; /* borrowed */
     Py_XDECREF(key);
@@ -196,7 +194,7 @@ site *frame_site(frame *f, role r, const tensor_view *v) {
 
 static map_order order_of(operation op, int is_convolution) {
     return op == OP_BATCH_NORM || op == OP_MAX_POOL || op == OP_AVERAGE || is_convolution ? ORDER_CHANNELS_SECOND
-                                                                                           : ORDER_CHANNELS_LAST;
+                                                                                          : ORDER_CHANNELS_LAST;
 }
 
 static int is_convolution(frame *f) {

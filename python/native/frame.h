@@ -26,19 +26,18 @@ typedef struct operation_call {
     operation op;
     PyObject *input, *weight, *args, *kwargs;
     PyObject *source; /* the function that was called, or the module */
-    int is_training; /* a batch norm's statistics are the batch's */
+    int is_training;  /* a batch norm's statistics are the batch's */
     comet_pool_window window;
 } operation_call;
 
 struct entry;
 
 typedef struct frame {
-    PyObject_HEAD
-    session *session;
+    PyObject_HEAD session *session;
     PyObject *names; /* a dict: id(parameter) -> name */
     const form *form;
-    operation_call now; /* what is running; references are the caller's */
-    int is_input;       /* the tensor that is being saved is its input: the same object */
+    operation_call now;                  /* what is running; references are the caller's */
+    int is_input;                        /* the tensor that is being saved is its input: the same object */
     tensor_view input_view, weight_view; /* read when they are first wanted */
     enum { VIEW_UNREAD, VIEW_READ, VIEW_NONE } input_state, weight_state;
     /* a batch norm's: its input waits for the statistics, which are saved after it */
@@ -48,7 +47,7 @@ typedef struct frame {
     int saw_function;
     PyObject *observer;  /* called for every known operation that has run (control.c); NULL: nobody watches */
     struct entry *noted; /* what the operation holds its input in, while somebody watches; a reference */
-    PyObject *norm; /* what a fused batch norm left: autograd gets it in place of the token that it saves */
+    PyObject *norm;      /* what a fused batch norm left: autograd gets it in place of the token that it saves */
     /* where in the network */
     site **sites; /* what was held so far, in order */
     size_t site_count, site_room;
@@ -56,7 +55,6 @@ typedef struct frame {
     PyObject *calls; /* a dict: how often a parameter was used in this pass */
     uint32_t use;
 } frame;
-
 
 /* What is known of the next tensor that is held. NULL with an exception. */
 site *frame_site(frame *f, role r, const tensor_view *view);

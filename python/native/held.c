@@ -7,8 +7,7 @@ PyTypeObject *held_type, *kept_type;
 
 /* A tensor in another form. */
 typedef struct held {
-    PyObject_HEAD
-    entry *entry; /* NULL: only the shape is known, or the indices are below */
+    PyObject_HEAD entry *entry; /* NULL: only the shape is known, or the indices are below */
     int was_read;
     tensor_view view;
     PyObject *packed; /* indices */
@@ -17,8 +16,7 @@ typedef struct held {
 
 /* The tensor itself. */
 typedef struct kept {
-    PyObject_HEAD
-    PyObject *tensor;
+    PyObject_HEAD PyObject *tensor;
     long long version;
 } kept;
 

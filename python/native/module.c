@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "native.h"
 #include "control.h"
+#include "native.h"
 #include "operation.h"
 #include "torch_api.h"
 
@@ -47,12 +47,18 @@ static PyMethodDef functions[] = {
 PyMODINIT_FUNC PyInit__native(void);
 
 PyMODINIT_FUNC PyInit__native(void) {
-    static PyModuleDef definition = {
-        PyModuleDef_HEAD_INIT, "libcomet._native", "libcomet for PyTorch: what runs for every saved tensor.", -1,
-        functions, NULL, NULL, NULL, NULL};
+    static PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                                     "libcomet._native",
+                                     "libcomet for PyTorch: what runs for every saved tensor.",
+                                     -1,
+                                     functions,
+                                     NULL,
+                                     NULL,
+                                     NULL,
+                                     NULL};
     PyObject *module = PyModule_Create(&definition);
-    if (module && (session_make_type(module) || frame_make_type(module) || held_make_types(module) || norm_make_type(module) ||
-                   operation_make_type(module) || control_make_type(module) ||
+    if (module && (session_make_type(module) || frame_make_type(module) || held_make_types(module) ||
+                   norm_make_type(module) || operation_make_type(module) || control_make_type(module) ||
                    PyModule_AddStringConstant(module, "version", comet_version_string())))
         Py_CLEAR(module);
     return module;

@@ -13,9 +13,8 @@ PyTypeObject *norm_type;
 
 /* What backward needs. */
 typedef struct norm_held {
-    PyObject_HEAD
-    entry *u, *y;   /* y: where something is added and a ReLU follows */
-    entry *rebuilt; /* else: y, from the stream of u */
+    PyObject_HEAD entry *u, *y; /* y: where something is added and a ReLU follows */
+    entry *rebuilt;             /* else: y, from the stream of u */
     comet_cuda_norm norm;
     PyObject *tables, *weight, *bias;
     long long weight_version, bias_version;
@@ -192,9 +191,8 @@ static int run_forward(const call *c, norm_held *h, const comet_codec_exec *exec
     residual.add = &c->z_memory;
     if (!no_y_room)
         residual.y_slot = &y_slot, residual.y_params = &y_params;
-    comet_status status =
-        comet_cuda_norm_forward(&h->norm, &c->x_memory, &c->y_memory, no_room ? NULL : &plain, exec,
-                                no_room ? NULL : &slot, NULL, c->z ? &residual : NULL);
+    comet_status status = comet_cuda_norm_forward(&h->norm, &c->x_memory, &c->y_memory, no_room ? NULL : &plain, exec,
+                                                  no_room ? NULL : &slot, NULL, c->z ? &residual : NULL);
     if (close_entry(c, h->u, status) || close_entry(c, h->y, status))
         return -1;
     return status == COMET_OK ? 0 : raise_status(status, "a batch norm");
@@ -293,8 +291,8 @@ PyObject *norm_forward(PyObject *self, PyObject *args) {
     call c;
     memset(&c, 0, sizeof c);
     c.frame = (frame *)self;
-    if (!PyArg_ParseTuple(args, "OOOOOOOppdd", &c.x, &c.z, &c.weight, &c.bias, &c.running_mean,
-                          &c.running_variance, &c.batches, &c.relu, &c.is_curve, &c.momentum, &c.epsilon))
+    if (!PyArg_ParseTuple(args, "OOOOOOOppdd", &c.x, &c.z, &c.weight, &c.bias, &c.running_mean, &c.running_variance,
+                          &c.batches, &c.relu, &c.is_curve, &c.momentum, &c.epsilon))
         return NULL;
     c.form = c.frame->form;
     c.z = or_null(c.z), c.batches = or_null(c.batches);
@@ -336,7 +334,7 @@ static int is_unchanged(const norm_held *h) {
 
 typedef struct back {
     norm_held *held;
-    tensor_view view;      /* of dy, dx and dz */
+    tensor_view view; /* of dy, dx and dz */
     comet_tensor dy, dx, dz;
     comet_cuda_slot slot, y_slot;
     comet_tensor x, y;
@@ -476,8 +474,8 @@ done:
     return result;
 }
 
-static PyMethodDef norm_methods[] = {{"backward", norm_backward, METH_O, "backward(dy) -> dx, dgamma, dbeta, dz or None"},
-                                     {NULL, NULL, 0, NULL}};
+static PyMethodDef norm_methods[] = {
+    {"backward", norm_backward, METH_O, "backward(dy) -> dx, dgamma, dbeta, dz or None"}, {NULL, NULL, 0, NULL}};
 
 int norm_make_type(PyObject *module) {
     static PyType_Slot slots[] = {{Py_tp_dealloc, norm_dealloc},

@@ -61,7 +61,7 @@ static int read_window(PyObject *pool, comet_pool_window *window) {
 
 /* ---- functions ---- */
 
-/* What is known of PyTorch's functions (ops.py): function -> (operation, position of the weight, pool window or None). */
+/* What is known of PyTorch's functions (ops.py): function -> (operation, position of the weight, window or None). */
 static PyObject *known;
 
 PyObject *operation_set_known(PyObject *module, PyObject *table) {
@@ -115,8 +115,8 @@ static PyObject *run_function(frame *f, PyObject *function, PyObject *found, PyO
     return run(f, &call, function, args, kwargs);
 }
 
-/* What PyTorch calls in place of every function while the frame is on its stack of modes: (function, types, args, kwargs)
- */
+/* What PyTorch calls in place of every function while the frame is on its stack of modes, with (function, types, args,
+ * kwargs). */
 PyObject *operation_torch_function(PyObject *self, PyObject *arguments) {
     frame *f = (frame *)self;
     PyObject *function, *types, *args = NULL, *kwargs = NULL, *none = NULL, *result = NULL;
@@ -154,13 +154,12 @@ PyObject *operation_set_normalise(PyObject *module, PyObject *function) {
 
 /* One for each module, whatever sessions it belongs to: which pass it is in the thread knows. */
 typedef struct leaf {
-    PyObject_HEAD
-    operation op;
-    PyObject *module;     /* a weak reference: the module may have us */
-    PyTypeObject *type;   /* of the module, borrowed: another one is another module to us */
-    PyObject *find;       /* how to find a pool's window, or NULL */
-    PyObject *before;     /* what is in our place outside of passes, or NULL */
-    Py_ssize_t in_place;  /* how many passes want us there */
+    PyObject_HEAD operation op;
+    PyObject *module;    /* a weak reference: the module may have us */
+    PyTypeObject *type;  /* of the module, borrowed: another one is another module to us */
+    PyObject *find;      /* how to find a pool's window, or NULL */
+    PyObject *before;    /* what is in our place outside of passes, or NULL */
+    Py_ssize_t in_place; /* how many passes want us there */
 } leaf;
 
 /* Leaf(operation, module, how to find a window or None) */
@@ -388,9 +387,12 @@ PyObject *operation_exit(PyObject *self, PyObject *leaves) {
 }
 
 int operation_make_type(PyObject *module) {
-    static PyType_Slot slots[] = {{Py_tp_new, leaf_new},         {Py_tp_dealloc, leaf_dealloc},
-                                  {Py_tp_traverse, leaf_traverse}, {Py_tp_clear, leaf_clear},
-                                  {Py_tp_call, leaf_call},       {Py_tp_doc, (void *)"A module that is one operation."},
+    static PyType_Slot slots[] = {{Py_tp_new, leaf_new},
+                                  {Py_tp_dealloc, leaf_dealloc},
+                                  {Py_tp_traverse, leaf_traverse},
+                                  {Py_tp_clear, leaf_clear},
+                                  {Py_tp_call, leaf_call},
+                                  {Py_tp_doc, (void *)"A module that is one operation."},
                                   {0, NULL}};
     static PyType_Spec spec = {"libcomet._native.Leaf", sizeof(leaf), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                                slots};

@@ -99,10 +99,8 @@ int session_await(session *s, comet_device_store *store, comet_device_entry *hel
     const double start = now();
     comet_status status;
     comet_device_store_share(held); /* meanwhile another thread may let go of it */
-    Py_BEGIN_ALLOW_THREADS
-    status = comet_device_store_await(store, held);
-    Py_END_ALLOW_THREADS
-    comet_device_store_release(store, held);
+    Py_BEGIN_ALLOW_THREADS status = comet_device_store_await(store, held);
+    Py_END_ALLOW_THREADS comet_device_store_release(store, held);
     s->waited += now() - start;
     return status == COMET_OK ? 0 : raise_status(status, "waiting for the device");
 }
@@ -264,8 +262,8 @@ static int read_forms(session *s, PyObject *forms) {
 }
 
 static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {(char *)"forms", (char *)"least_bytes", (char *)"lead_bytes", (char *)"segment_bytes",
-                            (char *)"threads", (char *)"head_bytes", (char *)"own_norms", NULL};
+    static char *names[] = {(char *)"forms",   (char *)"least_bytes", (char *)"lead_bytes", (char *)"segment_bytes",
+                            (char *)"threads", (char *)"head_bytes",  (char *)"own_norms",  NULL};
     int threads = 1;
     long long head = -1;
     int own_norms = 0;
@@ -374,8 +372,7 @@ static int put_store(PyObject *dict, const comet_device_store_stats *t) {
     return put_number(dict, "entries", (double)t->entries) || put_number(dict, "unsettled", (double)t->unsettled) ||
            put_number(dict, "raw_bytes", (double)t->raw_bytes) ||
            put_number(dict, "stored_bytes", (double)t->stored_bytes) ||
-           put_number(dict, "room_bytes", (double)t->room_bytes) ||
-           put_number(dict, "segments", (double)t->segments) ||
+           put_number(dict, "room_bytes", (double)t->room_bytes) || put_number(dict, "segments", (double)t->segments) ||
            put_number(dict, "segment_bytes", (double)t->segment_bytes) ||
            put_number(dict, "peak_segment_bytes", (double)t->peak_segment_bytes) ||
            put_number(dict, "workspace_bytes", (double)t->workspace_bytes) ||
@@ -384,8 +381,7 @@ static int put_store(PyObject *dict, const comet_device_store_stats *t) {
            put_number(dict, "saves", (double)t->saves) || put_number(dict, "loads", (double)t->loads) ||
            put_number(dict, "misfits", (double)t->misfits) || put_number(dict, "refused", (double)t->refused) ||
            put_number(dict, "spills", (double)t->spills) || put_number(dict, "fetches", (double)t->fetches) ||
-           put_number(dict, "waits", (double)t->waits) ||
-           put_number(dict, "queues_joined", (double)t->queues_joined);
+           put_number(dict, "waits", (double)t->waits) || put_number(dict, "queues_joined", (double)t->queues_joined);
 }
 
 /* A dict for each device: {-1: CPU, 0: GPU 0, ...}, and what is held without a store. */
@@ -394,8 +390,9 @@ static PyObject *session_stats(PyObject *self, PyObject *unused) {
     (void)unused;
     PyObject *all = PyDict_New();
     if (!all || put_number(all, "kept_tensors", (double)s->kept_tensors) ||
-        put_number(all, "kept_bytes", s->kept_bytes) || put_number(all, "waited_ms", 1e3 * s->waited) || put_number(all, "shape_bytes", s->shape_bytes) ||
-        put_number(all, "index_bytes", s->index_bytes) || put_number(all, "index_raw_bytes", s->index_raw_bytes)) {
+        put_number(all, "kept_bytes", s->kept_bytes) || put_number(all, "waited_ms", 1e3 * s->waited) ||
+        put_number(all, "shape_bytes", s->shape_bytes) || put_number(all, "index_bytes", s->index_bytes) ||
+        put_number(all, "index_raw_bytes", s->index_raw_bytes)) {
         Py_XDECREF(all);
         return NULL;
     }
@@ -417,16 +414,16 @@ static PyObject *session_stats(PyObject *self, PyObject *unused) {
 
 static PyObject *describe_site(const site *at) {
     PyObject *dict = PyDict_New();
-    if (dict && (PyDict_SetItemString(dict, "name", at->name ? at->name : Py_None) ||
-                 put_number(dict, "role", at->key.role) || put_number(dict, "dtype", at->key.dtype) ||
-                 put_number(dict, "count", (double)at->key.count) ||
-                 put_number(dict, "raw_bytes", (double)at->raw_bytes) ||
-                 put_number(dict, "bytes", (double)at->bytes) || put_number(dict, "rms", at->rms) ||
-                 put_number(dict, "bound", at->used_bound) || put_number(dict, "margin", at->margin) ||
-                 put_number(dict, "saves", (double)at->saves) || put_number(dict, "aliases", (double)at->aliases) ||
-                 put_number(dict, "loads", (double)at->loads) || put_number(dict, "misfits", (double)at->misfits) ||
-                 put_number(dict, "kept", (double)at->kept) || put_number(dict, "heads", (double)at->heads) || put_number(dict, "raw_total", at->raw_total) ||
-                 put_number(dict, "stored_total", at->stored_total)))
+    if (dict &&
+        (PyDict_SetItemString(dict, "name", at->name ? at->name : Py_None) || put_number(dict, "role", at->key.role) ||
+         put_number(dict, "dtype", at->key.dtype) || put_number(dict, "count", (double)at->key.count) ||
+         put_number(dict, "raw_bytes", (double)at->raw_bytes) || put_number(dict, "bytes", (double)at->bytes) ||
+         put_number(dict, "rms", at->rms) || put_number(dict, "bound", at->used_bound) ||
+         put_number(dict, "margin", at->margin) || put_number(dict, "saves", (double)at->saves) ||
+         put_number(dict, "aliases", (double)at->aliases) || put_number(dict, "loads", (double)at->loads) ||
+         put_number(dict, "misfits", (double)at->misfits) || put_number(dict, "kept", (double)at->kept) ||
+         put_number(dict, "heads", (double)at->heads) || put_number(dict, "raw_total", at->raw_total) ||
+         put_number(dict, "stored_total", at->stored_total)))
         Py_CLEAR(dict);
     return dict;
 }

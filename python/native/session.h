@@ -39,17 +39,17 @@ typedef struct site {
     } key;
     PyObject *name;
     size_t raw_bytes;
-    size_t bytes;       /* of its last stream; 0: unknown */
-    double margin;      /* how much more is set aside: 0.06 is 6 % */
-    double rms;         /* of the non-zeros, when they were last looked at; 0: unknown */
-    double set_bound;   /* by a controller: relative to rms, or to a channel's deviation; 0: the session's */
-    double used_bound;  /* as it was last used */
+    size_t bytes;         /* of its last stream; 0: unknown */
+    double margin;        /* how much more is set aside: 0.06 is 6 % */
+    double rms;           /* of the non-zeros, when they were last looked at; 0: unknown */
+    double set_bound;     /* by a controller: relative to rms, or to a channel's deviation; 0: the session's */
+    double used_bound;    /* as it was last used */
     uint32_t number, kin; /* kin: the first site that differs in its count alone */
     int32_t tensor;       /* of a controller (control.h), and 1 more; 0: none */
     uint64_t seen_saves;  /* that the controller knows of */
     uint64_t saves, aliases, loads, misfits;
-    uint64_t kept, heads; /* as they were: for want of memory, because backward begins with them */
-    double raw_total, stored_total;                /* over all saves whose size is known */
+    uint64_t kept, heads;           /* as they were: for want of memory, because backward begins with them */
+    double raw_total, stored_total; /* over all saves whose size is known */
     /* Of the last forward pass that went through here: */
     size_t streams_before; /* bytes of the streams of earlier sites */
     size_t raw_after;      /* of its own tensor and of later ones */
@@ -64,11 +64,11 @@ enum { SESSION_DEVICES = 17 }; /* the CPU and 16 GPUs */
 
 typedef struct session {
     PyObject_HEAD
-    /* options */
-    form forms[FORMS];
+        /* options */
+        form forms[FORMS];
     int form_count;
     size_t least_bytes, lead_bytes, segment_bytes;
-    int own_norms; /* batch norms are computed with libcomet's kernels where that can be */
+    int own_norms;        /* batch norms are computed with libcomet's kernels where that can be */
     long long head_bytes; /* -1: as many as there is room for */
     comet_threads *threads;
     /* state */
@@ -78,14 +78,14 @@ typedef struct session {
     site *first, **last;
     entry **aliases; /* by address; open addressing */
     size_t alias_count, alias_room;
-    entry *redo;     /* entries to be done again: entry.c */
-    entry *late;     /* released before they were settled: the device may still read their tensors */
+    entry *redo;                     /* entries to be done again: entry.c */
+    entry *late;                     /* released before they were settled: the device may still read their tensors */
     size_t expected_peak, head_room; /* session_learn_pass */
-    double waited;   /* for the device, in seconds */
-    size_t greatest; /* tensor held so far, in bytes */
-    PyObject *norms; /* a dict: thread -> the batch norm that it unpacked last */
-    entry *read;     /* the last one that was decoded, while another reader of it is to come, */
-    PyObject *tensor; /* and what came out */
+    double waited;                   /* for the device, in seconds */
+    size_t greatest;                 /* tensor held so far, in bytes */
+    PyObject *norms;                 /* a dict: thread -> the batch norm that it unpacked last */
+    entry *read;                     /* the last one that was decoded, while another reader of it is to come, */
+    PyObject *tensor;                /* and what came out */
     PyObject *no_thresholds[SESSION_DEVICES], *index_status[SESSION_DEVICES];
     int64_t no_threshold_room[SESSION_DEVICES];
     double kept_bytes, shape_bytes, index_bytes, index_raw_bytes;

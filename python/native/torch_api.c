@@ -8,14 +8,15 @@ static struct {
     PyObject *dtypes[3]; /* in the order of comet_dtype: fp32, fp16, bf16 */
     PyObject *uint8, *int64, *boolean;
     PyObject *empty_strided, *reciprocal, *current_stream, *memory_alloc, *memory_delete;
-    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *zeros, *is_grad_enabled,
-        *pinned, *upload, *current_device;
+    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *zeros, *is_grad_enabled, *pinned, *upload,
+        *current_device;
     PyObject *cpu, *cuda; /* a device, and a list of devices */
 } torch;
 
 static struct {
     PyObject *data_ptr, *shape, *stride, *dtype, *version, *is_cuda, *is_cpu, *get_device, *detach, *contiguous,
-        *as_strided, *untyped_storage, *weak_ref, *mul_, *device, *clone, *max, *item, *grad_fn, *requires_grad, *nbytes, *base, *to_float, *is_floating_point;
+        *as_strided, *untyped_storage, *weak_ref, *mul_, *device, *clone, *max, *item, *grad_fn, *requires_grad,
+        *nbytes, *base, *to_float, *is_floating_point;
 } name;
 
 static int take(PyObject *from, const char *key, PyObject **to) {
@@ -75,11 +76,11 @@ PyObject *torch_api_set(PyObject *module, PyObject *names) {
         take(names, "reciprocal", &torch.reciprocal) || take(names, "current_stream", &torch.current_stream) ||
         take(names, "memory_alloc", &torch.memory_alloc) || take(names, "memory_delete", &torch.memory_delete) ||
         take(names, "storage_expired", &torch.storage_expired) || take(names, "storage_free", &torch.storage_free) ||
-        take(names, "rescale", &torch.rescale) || take(names, "full_nan", &torch.full_nan) || take(names, "zeros", &torch.zeros) ||
-        take(names, "is_grad_enabled", &torch.is_grad_enabled) ||
+        take(names, "rescale", &torch.rescale) || take(names, "full_nan", &torch.full_nan) ||
+        take(names, "zeros", &torch.zeros) || take(names, "is_grad_enabled", &torch.is_grad_enabled) ||
         take(names, "pinned", &torch.pinned) || take(names, "upload", &torch.upload) ||
-        take(names, "current_device", &torch.current_device) ||
-        take(names, "cpu", &torch.cpu) || take(names, "cuda", &torch.cuda))
+        take(names, "current_device", &torch.current_device) || take(names, "cpu", &torch.cpu) ||
+        take(names, "cuda", &torch.cuda))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -263,8 +264,9 @@ int view_in_memory_order(const tensor_view *v, map_order order, comet_tensor *te
     const int in_order = is_in_order(dimensions, count);
     if (in_order && v->ndim >= 2 && (order == ORDER_CHANNELS_LAST ? v->ndim <= 3 : v->ndim == 2)) {
         const int64_t channels = v->shape[v->ndim - 1];
-        set_shape(tensor, COMET_NHWC, 3, (int64_t[]){v->ndim == 3 ? v->shape[0] : 1, v->count / channels /
-                                                         (v->ndim == 3 ? v->shape[0] : 1), channels});
+        set_shape(tensor, COMET_NHWC, 3,
+                  (int64_t[]){v->ndim == 3 ? v->shape[0] : 1, v->count / channels / (v->ndim == 3 ? v->shape[0] : 1),
+                              channels});
     } else if (in_order && v->ndim >= 3) {
         set_maps(tensor, v, 0);
     } else if (is_channels_last(v, dimensions, count)) {
@@ -379,9 +381,10 @@ static PyObject *extents_tuple(const int64_t *extents, int count) {
 }
 
 static PyObject *dtype_object(int dtype) { /* borrowed */
-    return dtype == VIEW_I64 ? torch.int64 : dtype == VIEW_BOOL ? torch.boolean
-           : dtype == COMET_U8 ? torch.uint8
-                               : torch.dtypes[dtype];
+    return dtype == VIEW_I64    ? torch.int64
+           : dtype == VIEW_BOOL ? torch.boolean
+           : dtype == COMET_U8  ? torch.uint8
+                                : torch.dtypes[dtype];
 }
 
 /* empty_strided(shape, strides, dtype=..., device=...); the dicts are made once for each type and device. */
@@ -398,14 +401,13 @@ static PyObject *arguments_for(int dtype, comet_device device) { /* borrowed */
         return made[at][type];
     PyObject *where = device.kind == COMET_CPU ? torch.cpu : PyList_GetItem(torch.cuda, device.index);
     PyObject *dict = where ? PyDict_New() : NULL;
-    if (dict && (PyDict_SetItemString(dict, "dtype", dtype_object(dtype)) ||
-                 PyDict_SetItemString(dict, "device", where)))
+    if (dict &&
+        (PyDict_SetItemString(dict, "dtype", dtype_object(dtype)) || PyDict_SetItemString(dict, "device", where)))
         Py_CLEAR(dict);
     return made[at][type] = dict;
 }
 
-static PyObject *empty_strided(const int64_t *shape, const int64_t *strides, int ndim, int dtype,
-                               comet_device device) {
+static PyObject *empty_strided(const int64_t *shape, const int64_t *strides, int ndim, int dtype, comet_device device) {
     PyObject *arguments = arguments_for(dtype, device), *result = NULL;
     PyObject *both = arguments ? PyTuple_New(2) : NULL;
     if (!both)

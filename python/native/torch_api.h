@@ -48,25 +48,25 @@ int view_in_memory_order(const tensor_view *view, map_order order, comet_tensor 
 
 /* New references, or NULL with an exception. */
 PyObject *torch_detach(PyObject *tensor);
-PyObject *torch_clone(PyObject *tensor); /* contiguous */
-PyObject *torch_like(const tensor_view *view);                               /* empty, same shape and strides */
+PyObject *torch_clone(PyObject *tensor);       /* contiguous */
+PyObject *torch_like(const tensor_view *view); /* empty, same shape and strides */
 PyObject *torch_empty(const int64_t *shape, int ndim, int dtype, comet_device device);
 PyObject *torch_as_strided(PyObject *tensor, const tensor_view *view);
 PyObject *torch_float(PyObject *tensor); /* fp32: itself, or a copy */
 PyObject *torch_reciprocal(PyObject *tensor);
-PyObject *torch_multiply(PyObject *tensor, PyObject *other);                  /* in place */
-PyObject *torch_rescale(PyObject *tensor, PyObject *by_channel, int dtype);  /* in place, then of another type */
+PyObject *torch_multiply(PyObject *tensor, PyObject *other);                /* in place */
+PyObject *torch_rescale(PyObject *tensor, PyObject *by_channel, int dtype); /* in place, then of another type */
 PyObject *torch_full_nan(int64_t count, comet_device device);
-PyObject *torch_zero_word(comet_device device); /* 8 bytes of 0 */
-int torch_is_current(comet_device device);      /* 1, 0, or -1 and an exception */
-PyObject *torch_pinned(int64_t bytes);          /* page-locked, of the host */
+PyObject *torch_zero_word(comet_device device);                              /* 8 bytes of 0 */
+int torch_is_current(comet_device device);                                   /* 1, 0, or -1 and an exception */
+PyObject *torch_pinned(int64_t bytes);                                       /* page-locked, of the host */
 PyObject *torch_upload(const void *data, size_t bytes, comet_device device); /* in the order of the current queue */
 
 /* Made by nobody: neither by an operation that autograd follows nor with requires_grad. */
 int torch_is_leaf(PyObject *tensor);
 int torch_is_floating(PyObject *tensor);
 int torch_is_of_parameter(PyObject *tensor); /* a view of one */
-double torch_greatest(PyObject *tensor); /* waits; for tensors of a CPU */
+double torch_greatest(PyObject *tensor);     /* waits; for tensors of a CPU */
 long long torch_version(PyObject *tensor);
 /* -1 and PyTorch's own exception: it was written to in place since then. */
 int torch_check_version(PyObject *tensor, long long version);

@@ -107,11 +107,11 @@ class Twice(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.norm, self.conv = nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(2))
 
     def forward(self, x):
         x = x * 1
-        return self.norm(x) + self.conv(x)
+        return self.norms[0](x) + self.norms[1](x)
 
 
 def test_threads(device):

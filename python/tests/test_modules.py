@@ -131,7 +131,7 @@ def test_padding_modes(mode, device):
 
 
 def test_functions_and_modules_are_the_same(device):
-    """Held alike: F.relu and nn.ReLU, in the first pass and in later ones, also where only later ones call functions."""
+    """Held alike: F.relu and nn.ReLU, in the first pass and in later ones, and in all later ones."""
     norm, conv = nn.BatchNorm2d(8).to(device), nn.Conv2d(8, 8, 3, padding=1).to(device)
     modules = nn.Sequential(copy.deepcopy(norm), nn.ReLU(), copy.deepcopy(conv), nn.SiLU())
     functions = Program(lambda norm, conv, x: F.silu(F.conv2d(

@@ -2,8 +2,8 @@
 """Which functions of PyTorch are known, and what their backward passes do with what they save.
 
 A function that is not in this table saves what it saves as it is: losses, softmax, sigmoid, anything that others wrote.
-The rule for an entry: backward is linear in what is held (convolutions, linear layers, norms in their normalised input),
-or reads no more than its sign (ReLU), its shape (pooling), or a curve whose slope changes slowly (SiLU, GELU).
+The rule for an entry: backward is linear in what is held (convolutions, linear layers, norms in their normalised
+input), or reads no more than its sign (ReLU), its shape (pooling), or a curve whose slope changes slowly (SiLU, GELU).
 """
 import weakref
 
@@ -94,8 +94,8 @@ _LEAVES = _leaves()
 
 
 def is_leaf(module):
-    """Of such a class itself: what inherits from it may do other things. Padding that is no zeros is an operation before
-    the convolution, whose input is then not the module's."""
+    """Of such a class itself: what inherits from it may do other things. Padding other than zeros is an operation
+    before the convolution, whose input is then not the module's."""
     return type(module) in _LEAVES and getattr(module, "padding_mode", "zeros") == "zeros"
 
 

@@ -98,7 +98,7 @@ def facts(data):
     for memory in devices:
         if memory["torch_peak_mib"] is not None:
             yield f"Memory, {memory['device']}", (f"{mib(memory['torch_peak_mib'])} MiB at PyTorch's peak, {SINCE}; "
-                                                  f"{mib(memory['store_peak_mib'])} MiB of it at most for streams")
+                                                  f"segments of streams {mib(memory['store_peak_mib'])} MiB at theirs")
         if memory["host_peak_mib"]:
             yield "Host memory", f"{mib(memory['host_peak_mib'])} MiB at most, {mib(memory['host_mib'])} MiB now"
     if any(memory["waits"] for memory in devices) or data["time"]["waited_ms"]:
@@ -116,8 +116,12 @@ def _site_lines(rows):
     yield f"The {plural(len(largest), 'site')} that take{'s' * (len(largest) == 1)} most, MiB in each pass"
     yield _cells(("site", "use", "raw", "stored", "ratio", "bound"), widths)
     for row in largest:
-        yield _cells((shorten(row["name"], widths[0]), row["use"][:widths[1]], mib(row["raw_mib"]),
-                      mib(row["stored_mib"]), ratio_text(row["ratio"]), bound_text(row)), widths)
+        name = shorten(row["name"], COLUMNS)
+        if len(name) > widths[0]:  # a line of its own
+            yield name
+            name = ""
+        yield _cells((name, row["use"], mib(row["raw_mib"]), mib(row["stored_mib"]), ratio_text(row["ratio"]),
+                      bound_text(row)), widths)
     rest = len(rows) - len(largest)
     if rest:
         stored = sum(row["stored_mib"] for row in rows) - sum(row["stored_mib"] for row in largest)

@@ -101,7 +101,7 @@ def _row(site, passes, forms):
 
 
 def merged(rows, *keys):
-    """Rows with the same name and use (other shapes, or further calls of one module) as one, with the greatest bound."""
+    """Rows with the same name and use (other shapes, further calls of one module) as one, with the greatest bound."""
     groups = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys or ("name", "use", "dtype")), []).append(row)
@@ -185,9 +185,9 @@ def _notes_of_kept(session, data):
     totals, rows, count = data["totals"], data["sites"], max(data["passes"], 1)
     if totals["kept_tensors"]:
         yield (f"Kept exactly, as they are: {plural(round(totals['kept_tensors'], 1), 'tensor')} in each pass. These "
-               f"are weights, inputs of your own, tensors below {_least_text(session.options)} (min_bytes), what excluded "
-               "modules save, and what functions save that are not known to stand an error: losses, softmax, anything "
-               f"that others wrote. Of known functions, weights aside, it is {mib(totals['kept_mib'])} MiB.")
+               f"are weights, inputs of your own, tensors below {_least_text(session.options)} (min_bytes), what "
+               "excluded modules save, and what functions save that are not known to stand an error: losses, softmax, "
+               f"anything that others wrote. Of known functions, weights aside, it is {mib(totals['kept_mib'])} MiB.")
     if session.options.exact:
         yield "Mode 'exact': what is held loses nothing; inputs of layers, norms, SiLU and GELU are kept as they are."
     heads = sum(row["heads"] * row["tensor_mib"] for row in rows) / count

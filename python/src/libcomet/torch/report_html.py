@@ -113,22 +113,23 @@ def _ticks(high, wanted):
     return [i * step for i in range(int(high / step + 1e-6) + 1)], max(0, math.ceil(-math.log10(step) - 1e-9))
 
 
-def _grid(high, place, top, bottom, unit, narrow):
+def _grid(place, high, wanted, top, bottom, unit, width):
     """Lines from top to bottom, with numbers below them, and above where there is room."""
-    ticks, decimals = _ticks(high, 3 if narrow else 6)
+    ticks, decimals = _ticks(high, wanted)
     drawn = ""
     for i, value in enumerate(ticks):
-        x, label, is_last = place(value), f"{value:.{decimals}f}", i == len(ticks) - 1
-        anchor = "start" if narrow and not i else "end" if narrow and is_last else "middle"
-        drawn += (f'<path class="{"grid" if i else "base"}" d="M{x:.1f} {top}V{bottom}"/>'
-                  f'<text x="{x:.1f}" y="{bottom + 17}" text-anchor="{anchor}">{label}{unit if is_last else ""}</text>')
-        drawn += "\n" if narrow else f'<text x="{x:.1f}" y="14" text-anchor="middle">{label}</text>\n'
+        x, label = place(value), f"{value:.{decimals}f}"
+        anchor = "start" if x < 20 else "end" if x > width - 40 else "middle"
+        drawn += (f'<path class="{"grid" if i else "base"}" d="M{x:.1f} {top}V{bottom}"/><text x="{x:.1f}" '
+                  f'y="{bottom + 17}" text-anchor="{anchor}">{label}{unit if i == len(ticks) - 1 else ""}</text>\n')
+        if top > 14:
+            drawn += f'<text x="{x:.1f}" y="14" text-anchor="middle">{label}</text>\n'
     return drawn
 
 
-def _rectangles(bar, has_parts, place, y, height):
+def _rectangles(bar, place, y, height):
     drawn = ""
-    for kind, value in (("pale" if has_parts else "whole", bar["value"]), ("part", bar.get("part", 0))):
+    for kind, value in (("pale" if "part" in bar else "whole", bar["value"]), ("part", bar.get("part", 0))):
         if value > 0:
             width = place(min(value, bar["value"])) - place(0)
             drawn += (f'<rect class="{kind}" x="{place(0):.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
@@ -141,42 +142,62 @@ def _text(kind, text, x, y, font, anchor):
             f"{put(text)}</text>")
 
 
-def _drawing(bars, title, unit, narrow):
-    """Wide: names at the left, values at the bars' ends. Narrow: both above the bar."""
-    width = 320 if narrow else 960
-    row = 36 if narrow else 26 if len(bars) <= 16 else 19 if len(bars) <= 48 else 15 if len(bars) <= 96 else 12
-    font, height = min(12, row - 2), 9 if narrow else math.floor(row * 0.72)
-    character = 0.6 * font  # more than most take
-    longest = max(len(clean(bar["label"])) for bar in bars)
-    if narrow:
-        left, right, name = 0.5, width - 0.5, int((width - 8) / character) - longest
-    else:
-        name = min(40, max(len(clean(bar["name"])) for bar in bars))
-        left, right = 14 + name * character, width - 14 - longest * character
+CHARACTER = 0.6  # of its height is the width of a character: more than most take
+
+
+def _longest(bars, key):
+    return max(len(clean(bar[key])) for bar in bars)
+
+
+def _wide(bars, unit):
+    """Names at the left, values at the bars' ends. Many bars are low, as in cmd/report/report_bars.c."""
+    width, top = 960, 22
+    row = 26 if len(bars) <= 16 else 19 if len(bars) <= 48 else 15 if len(bars) <= 96 else 12
+    font, height = min(12, row - 2), math.floor(row * 0.72)
+    most = min(40, _longest(bars, "name"))
+    left, right = 14 + most * CHARACTER * font, width - 14 - _longest(bars, "label") * CHARACTER * font
     high = max(bar["value"] for bar in bars) or 1.0
-    top = 2 if narrow else 22
-    bottom = top + row * len(bars)
 
     def place(value):
         return left + value / high * (right - left)
 
-    drawn = _grid(high, place, top, bottom, unit, narrow)
-    has_parts = any("part" in bar for bar in bars)
+    def draw(bar, y):
+        base = y + row / 2 + font * 0.35
+        return (_text("name", shorten(bar["name"], most), left - 7, base, font, "end")
+                + _rectangles(bar, place, y + (row - height) / 2, height)
+                + _text("value", bar["label"], place(bar["value"]) + 6, base, font, "start"))
+
+    bottom = top + row * len(bars)
+    return width, top, row, draw, bottom, _grid(place, high, 6, top, bottom, unit, width)
+
+
+def _narrow(bars, unit):
+    """Names and values above the bars: side by side, or where that is too long, one above the other."""
+    width, top, font = 320, 2, 12
+    most = int(width / (CHARACTER * font))
+    apart = _longest(bars, "name") + _longest(bars, "label") > most - 1
+    row = 50 if apart else 36
+    high = max(bar["value"] for bar in bars) or 1.0
+
+    def place(value):
+        return 0.5 + value / high * (width - 1)
+
+    def draw(bar, y):
+        value = (0, y + 29, font, "start") if apart else (width, y + 15, font, "end")
+        return (_text("name", shorten(bar["name"], most), 0, y + 15, font, "start")
+                + _text("value", bar["label"], *value) + _rectangles(bar, place, y + row - 15, 9))
+
+    bottom = top + row * len(bars)
+    return width, top, row, draw, bottom, _grid(place, high, 3, top, bottom, unit, width)
+
+
+def _drawing(kind, bars, title, unit):
+    width, top, row, draw, bottom, drawn = (_wide if kind == "wide" else _narrow)(bars, unit)
     for i, bar in enumerate(bars):
-        y, short = top + row * i, shorten(bar["name"], max(name, 6))
-        drawn += f'<g class="bar"><title>{put(bar["name"])}: {put(bar["label"])}</title>'
-        if narrow:
-            drawn += _text("name", short, 0, y + 15, font, "start")
-            drawn += _text("value", bar["label"], width, y + 15, font, "end")
-            drawn += _rectangles(bar, has_parts, place, y + 21, height)
-        else:
-            base = y + row / 2 + font * 0.35
-            drawn += _text("name", short, left - 7, base, font, "end")
-            drawn += _rectangles(bar, has_parts, place, y + (row - height) / 2, height)
-            drawn += _text("value", bar["label"], place(bar["value"]) + 6, base, font, "start")
-        drawn += "</g>\n"
-    return (f'<svg class="{"narrow" if narrow else "wide"}" viewBox="0 0 {width} {bottom + 24}" role="img" '
-            f'aria-label="{put(title)}">\n{drawn}</svg>\n')
+        drawn += (f'<g class="bar"><title>{put(bar["name"])}: {put(bar["label"])}</title>{draw(bar, top + row * i)}'
+                  "</g>\n")
+    return (f'<svg class="{kind}" viewBox="0 0 {width} {bottom + 24}" role="img" aria-label="{put(title)}">\n{drawn}'
+            "</svg>\n")
 
 
 def _figure(number, title, bars, unit, legend=()):
@@ -186,7 +207,7 @@ def _figure(number, title, bars, unit, legend=()):
     legend = "".join(f'<li><i class="c0 {kind}"></i>{put(text)}</li>' for kind, text in legend)
     return (f'<figure id="figure-{number}">\n<figcaption><span>{number}</span>{put(title)}</figcaption>\n'
             + (f'<ul class="legend">{legend}</ul>\n' if legend else "") + '<div class="scroll">\n'
-            + _drawing(bars, title, unit, False) + _drawing(bars, title, unit, True) + "</div>\n</figure>\n")
+            + _drawing("wide", bars, title, unit) + _drawing("narrow", bars, title, unit) + "</div>\n</figure>\n")
 
 
 def _size_bar(row, name):

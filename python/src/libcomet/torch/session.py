@@ -7,7 +7,8 @@ import warnings
 import torch
 
 from libcomet import _native
-from libcomet.torch import _bridge, control as controllers, fuse, ops, scope  # noqa: F401 (the first two hand functions to the C module)
+from libcomet.torch import _bridge, fuse  # noqa: F401 (they hand functions to the C module)
+from libcomet.torch import control as controllers, ops, scope
 from libcomet.torch.options import UNTOUCHED, Options
 
 
@@ -39,8 +40,8 @@ class _Running:
 
 
 class _Around:
-    """Runs `wraps` around the call of a module: each is called as wrap(call, *args, **kwargs), the last one outermost. In
-    the place that PyTorch has for module.compile(): it is not copied, pickled or part of the state_dict, and every
+    """Runs `wraps` around the call of a module: each is called as wrap(call, *args, **kwargs), the last one outermost.
+    In the place that PyTorch has for module.compile(): it is not copied, pickled or part of the state_dict, and every
     exception passes through."""
 
     def __init__(self, module):
@@ -102,8 +103,8 @@ class Session:
         self._is_compiled = _is_compiled(model)
         compiled = [module for module in model.modules() if _is_compiled(module) and module is not model]
         if any(isinstance(module, torch.nn.DataParallel) for module in model.modules()):
-            raise ValueError("nn.DataParallel copies its layers in every step: attach to the module inside of it, or use "
-                             "DistributedDataParallel")
+            raise ValueError("nn.DataParallel copies its layers in every step: attach to the module inside of it, "
+                             "or use DistributedDataParallel")
         self._leaves = tuple(ops.leaf(module) for module in model.modules() if ops.is_leaf(module))
         self._passes, self._mode_wanted = 0, True
         self._undo = [_wrap(model, self._run)]
@@ -175,12 +176,12 @@ class Session:
         self.control.detach()
 
     def step(self, loss=None):
-        """Tells the controller the loss of this step of the optimizer, so that it tightens bounds when the loss jumps. Not
-        needed, but where there is no optimizer: then it ends an iteration."""
+        """Tells the controller the loss of this step of the optimizer, so that it tightens bounds when the loss jumps.
+        Not needed, but where there is no optimizer: then it ends an iteration."""
         self.control.step(loss)
 
     def report(self, form="text", path=None):
-        """What was saved: as a text, a dict, or a page of HTML (form 'text', 'dict', 'html'), also written to a file."""
+        """What was saved, as a text, a dict or a page of HTML ('text', 'dict', 'html'); also written to a file."""
         from libcomet.torch import report
         return report.make(self, form, path)
 
