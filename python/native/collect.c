@@ -208,8 +208,8 @@ static int exec_of(session *s, collect *c, comet_device device, size_t bytes, co
 }
 
 /*
- * A tensor as statistics read it: on a CPU in fp32, which may be a copy. The reference is the caller's to drop. 1: it is
- * none that can be read.
+ * A tensor as statistics read it: on a CPU in fp32, which may be a copy. The reference is the caller's to drop. 1: it
+ * is none that can be read.
  */
 static int map_of(PyObject *given, comet_tensor *t, PyObject **kept) {
     tensor_view v;

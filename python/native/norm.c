@@ -270,7 +270,7 @@ static PyObject *forward(call *c) {
         alias_add(h->y, y);
     else if (!c->z && list_rebuilt(c, h, y, &y_view))
         goto done;
-    if (session_keep_lead(c->frame->session, c->store, h->u->site) || collect_norm(c, h, y))
+    if (collect_norm(c, h, y) || session_keep_lead(c->frame->session, c->store, h->u->site))
         goto done;
     Py_XDECREF(c->frame->norm);
     Py_INCREF(h);
@@ -413,7 +413,8 @@ PyObject *norm_values(PyObject *norm, comet_norm_pass *pass) {
     }
     comet_tensor memory = e->memory;
     memory.data = view_data(u);
-    comet_status status = comet_device_store_load(e->store, e->held, queue, NULL, &memory);
+    const comet_cuda_epilogue as_it_is = COMET_CUDA_EPILOGUE_INIT; /* of x's type: a grid alone makes fp32 */
+    comet_status status = comet_device_store_load(e->store, e->held, queue, &as_it_is, &memory);
     if (status != COMET_OK) {
         raise_status(status, "decompressing a batch norm's input");
         Py_CLEAR(u);

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from conftest import Program, activation, assert_within, attach, deviations, node_called, rms
+from conftest import Program, activation, assert_within, attach, deviations, node_called, rms, same_bits
 
 ERROR = 0.3
 DTYPES = [torch.float32, torch.bfloat16]
@@ -66,6 +66,21 @@ def test_input_of_a_row_norm(norm, device):
     attach(norm, error_rel=ERROR)
     x = activation(4, 8, 16, 16, device=device)
     assert_within(norm(x).grad_fn._saved_input.view_as(x), x, ERROR / 3 * rms(x))
+
+
+@pytest.mark.parametrize("use", ["layer", "relu", "curve"])
+def test_threads_change_nothing(use):
+    """Sessions use as many as PyTorch does; a large tensor, so that each has some of it."""
+    x, backs, before = activation(16, 8, 64, 64), [], torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            model = ODD[use][0]()
+            attach(model, error_rel=ERROR)
+            backs.append(getattr(model(x).grad_fn, ODD[use][1]))
+    finally:
+        torch.set_num_threads(before)
+    assert same_bits(*backs) and not torch.equal(backs[0], F.relu(x) if use == "relu" else x)
 
 
 # ---- the scale changes: bounds are set with what the last step has taught, and mended ----

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controllers: statistics are what libcomet's formulas say of the tensors, bounds follow from them, and nothing is looked
-at in ordinary steps."""
+"""Controllers: statistics are what libcomet's formulas say of the tensors, bounds follow from them, and nothing is
+looked at in ordinary steps."""
 import copy
 import math
 
@@ -24,13 +24,14 @@ def strict(monkeypatch):
 
 def network(act=nn.ReLU):
     return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), act(), nn.Conv2d(16, 24, 3, 2, 1),
-                         nn.BatchNorm2d(24), act(), nn.Conv2d(24, 24, 3, padding=1, groups=2), nn.BatchNorm2d(24), act(),
-                         nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(96, 10))
+                         nn.BatchNorm2d(24), act(), nn.Conv2d(24, 24, 3, padding=1, groups=2), nn.BatchNorm2d(24),
+                         act(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(96, 10))
 
 
 def batch(device, count=32, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    images, labels = torch.randn(count, 3, 16, 16, generator=generator), torch.randint(10, (count,), generator=generator)
+    images = torch.randn(count, 3, 16, 16, generator=generator)
+    labels = torch.randint(10, (count,), generator=generator)
     return images.to(device), labels.to(device)
 
 
@@ -150,6 +151,39 @@ def same(found, expected, but=(), **close):
                     assert found[site][kind][key] == pytest.approx(value, **close), (site, kind, key)
 
 
+@pytest.mark.parametrize("own_norms", [False, True])
+def test_fused_norms(own_norms, device):
+    """Batch norms in one call, alone or with their ReLUs: the statistics of their uses are the same."""
+    if device.type == "cpu":
+        pytest.skip("nothing is fused on a CPU")
+    model = network().to(device)
+    images, labels = batch(device)
+    expected = statistics(copy.deepcopy(model), images, labels)
+    fused = model if own_norms else comet.fuse(model)
+    found = statistics(fused, images, labels, own_norms=own_norms)
+    for name in ("1", "4", "7"):
+        for kind, key in (("norm_scale", "gradient_squares"), ("norm_input", "error_gain"),
+                          ("norm_input", "input_squares"), ("norm_scale", "correction")):
+            expected_value = expected[f"{name}.input"][kind][key]
+            assert found[f"{name}.input"][kind][key] == pytest.approx(expected_value, rel=0.05), (name, kind, key)
+    if not own_norms:  # what layers read is rebuilt from the norm's input
+        for name in ("1", "4"):
+            one, other = found[f"{name}.input"]["conv_weights"], expected[f"{name} > relu"]["conv_weights"]
+            assert one["derivative_squares"] == pytest.approx(other["derivative_squares"], rel=0.05)
+            assert one["gradient_squares"] == pytest.approx(other["gradient_squares"], rel=0.05)
+
+
+def test_statistics_with_bf16(device):
+    """Autocast: the same within rounding."""
+    model = network().to(device)
+    images, labels = batch(device)
+    expected = statistics(copy.deepcopy(model), images, labels)
+    with torch.autocast(device.type, torch.bfloat16):
+        found = statistics(model, images, labels)
+    assert found.keys() - expected.keys() == {"0.input"}  # a copy of the images
+    same({site: found[site] for site in expected}, expected, but=("correction", "sensitivity"), rel=0.1)
+
+
 def test_two_half_batches_are_one(device):
     """Without batch norms, which would normalise each half on its own."""
     model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Flatten(),
@@ -157,7 +191,7 @@ def test_two_half_batches_are_one(device):
     images, labels = batch(device)
     whole, halves = (statistics(copy.deepcopy(model), images, labels, parts=parts) for parts in (1, 2))
     same(halves, whole, but=("correction", "sensitivity"), rel=1e-3)  # neighbours are of the last batch alone
-    assert len(whole) == 3
+    assert len(whole) == 2
 
 
 def test_scaled_gradients(device):
@@ -233,9 +267,9 @@ def predicted(session):
 
 def test_predicted_errors_of_gradients(device):
     """
-    conv - batch norm - ReLU three times over and a linear layer, all held at 0.3. Predicted over measured, in the mean
-    of 6 draws; measured on a CPU: 0.9 to 1.05 for all weights, but for batch norms' inputs that reach farther than one
-    layer.
+    conv - batch norm - ReLU three times over and a linear layer, all held at 0.3, over 6 draws. Predicted over measured
+    on a CPU: 0.97 to 1.02 for the last four parameters, 0.9 and 1.0 for the second pair, 0.88 and 0.82 for the first
+    one, which errors of batch norms farther behind reach, too: the model ends at the next layer.
     """
     ratios = {}
     for seed in range(6):
@@ -276,7 +310,8 @@ def test_bounds_follow(method, device):
         if index < 4:
             assert all(bound == pytest.approx(0.3) for bound in bounds.values())
     assert session.control.method == method and session.control.iteration == 16
-    assert set(rows) == {"1.input", "1 > relu", "4.input", "4 > relu", "7.input", "7 > relu", "11.input"} or rows
+    assert set(rows) == {"1.input", "1 > relu", "4.input", "4 > relu", "7.input", "7 > relu", "11.input"}
+    assert rows["7 > relu"]["limit"] == "fixed (no layer reads it)"
     changed = [event for event in session.control.events if event["cause"] == "warm-up has ended"]
     assert {event["site"] for event in changed} == {name for name, row in rows.items() if row["observed"]}
     assert all(event["iteration"] >= 4 and event["before"] != event["after"] for event in changed)
@@ -335,7 +370,7 @@ def test_a_loss_that_jumps_tightens_bounds(device):
         session.step(100.0 if index == 28 else 2.0)
     causes = [event["cause"] for event in session.control.events if event["site"] == "*"]
     assert causes and "jumped" in causes[0]
-    assert all(row["bound"] < 0.2 for row in session.control.rows())
+    assert all(row["bound"] < 0.2 for row in session.control.rows() if row["observed"])
 
 
 def test_what_has_no_model_keeps_its_bound(device):
@@ -347,7 +382,8 @@ def test_what_has_no_model_keeps_its_bound(device):
     model = Program(function, nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ConvTranspose2d(8, 8, 3),
                     nn.GroupNorm(2, 8), nn.Conv2d(8, 8, 3)).to(device)
     optimizer = sgd(model)
-    session = attach(model, optimizer=optimizer, forms={"parts.4": "eb:0.05"}, control_options={"every": 1, "warmup": 0})
+    session = attach(model, optimizer=optimizer, forms={"parts.4": "eb:0.05"},
+                     control_options={"every": 1, "warmup": 0})
     for _ in range(5):
         optimizer.zero_grad()
         model(batch(device)[0]).backward()
@@ -374,8 +410,12 @@ def test_another_batch_size(device):
 
 def test_a_network_that_changes(device):
     """A layer that is used from some step on: the controller is made anew, and goes on with what was observed."""
-    model = Program(lambda first, second, third, x: third(second(F.relu(first(x))) if model.deep else F.relu(first(x))).mean(),
-                    nn.Conv2d(3, 8, 3), nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU()), nn.Conv2d(8, 8, 3)).to(device)
+    def function(first, second, third, x):
+        y = F.relu(first(x))
+        return third(second(y) if model.deep else y).mean()
+
+    model = Program(function, nn.Conv2d(3, 8, 3), nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU()),
+                    nn.Conv2d(8, 8, 3)).to(device)
     optimizer = sgd(model)
     session = attach(model, optimizer=optimizer, control_options={"every": 1, "warmup": 2})
     for index in range(8):
@@ -414,10 +454,11 @@ def test_state(device):
     assert again.control.iteration == 9
     found = run(copied, other, again, 9, 16)
     assert found.keys() == expected.keys()
-    assert all(found[name] == pytest.approx(expected[name], rel=0.3) for name in found)
+    assert all(found[name] == pytest.approx(expected[name], rel=0.05) for name in found)
     with pytest.raises(ValueError, match="controller 'comet'"):
         attach(network(), optimizer=other, control="acgc").control.load_state_dict(state)
-    strange = attach(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)).to(device), control="comet")
+    other_model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)).to(device)
+    strange = attach(other_model, control="comet")
     strange.control.load_state_dict(state)
     strange.model(batch(device)[0]).mean().backward()
     with pytest.warns(UserWarning, match="starts anew"):

@@ -171,7 +171,8 @@ def test_nothing_is_too_small(shape, device):
     train_step(model, torch.ones(shape, device=device))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
+@pytest.mark.filterwarnings("ignore:Complex modules")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64], ids=str)
 def test_other_types(dtype, device):
     model = nn.Linear(64, 64).to(device, dtype)
     session = attach(model)

@@ -58,6 +58,7 @@ MAPS = {  # of 4 x 8 x 16 x 16
 }
 VIEWS = [pytest.param((64, 64), view, id=f"matrix, {name}") for name, view in MATRICES.items()]
 VIEWS += [pytest.param((4, 8, 16, 16), view, id=f"maps, {name}") for name, view in MAPS.items()]
+WRITABLE = [one for one in VIEWS if 0 not in one.values[1](torch.empty(one.values[0])).stride()]
 
 
 @pytest.mark.parametrize("shape, view", VIEWS)
@@ -75,12 +76,9 @@ def test_view(shape, view, device):
         output.sum().backward()
 
 
-@pytest.mark.parametrize("shape, view", VIEWS)
+@pytest.mark.parametrize("shape, view", WRITABLE)
 def test_relu_in_place_on_a_view(shape, view, device):
     """The result of the ReLU is a part of a tensor, which is saved as a view with gaps. Exact mode holds it too."""
-    if any(stride == 0 for stride in view(torch.empty(shape)).stride()) or view(torch.zeros(shape)).numel() > 4096 * 2:
-        pytest.skip("PyTorch does not write to such a view")
-
     def program(x):
         y = x * 2
         view(y).relu_()

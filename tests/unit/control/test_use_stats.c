@@ -184,10 +184,10 @@ typedef struct norm_sums {
     double derivative, scale_squares, own, common, acgc; /* acgc: for a sum of dX^2 of 1 */
 } norm_sums;
 
-/* Of one channel, added to all. `is_x`: x is stored, not u. */
-static void add_channel(const norm *n, int64_t c, int is_x, int relu, int has_mask, norm_sums *all) {
+/* Of one channel, added to all. `is_x`: values are x, not u; `of_x`: and so is the error. */
+static void add_channel(const norm *n, int64_t c, int is_x, int of_x, int relu, int has_mask, norm_sums *all) {
     const double m = (double)(count_of(&n->x) / n->x.channels), channels = (double)n->x.channels;
-    const double gamma = (double)n->gamma[c], scale = (double)n->scale[c], of_u = is_x ? scale : 1;
+    const double gamma = (double)n->gamma[c], scale = (double)n->scale[c], of_u = of_x ? scale : 1;
     double squares = 0, product = 0, on = 0, most_g = 0, most_u = 0;
     for (int64_t i = c; i < count_of(&n->x); i += n->x.channels) {
         const double x = (double)n->x.values[i], u = is_x ? scale * x + (double)n->shift[c] : x;
@@ -209,17 +209,18 @@ static void add_channel(const norm *n, int64_t c, int is_x, int relu, int has_ma
     all->acgc = all->acgc > 0 ? fmin(all->acgc, bound) : bound;
 }
 
-static void check_norm(const norm *n, rng *r, int is_x, int relu, int has_mask, int acgc) {
+static void check_norm(const norm *n, rng *r, int is_x, int normalised, int relu, int has_mask, int acgc) {
     laid x = lay(&n->x, (int)rng_below(r, FORMS)), dy = lay(&n->dy, (int)rng_below(r, FORMS));
     comet_norm_pass pass = norm_pass(n, &x.tensor, &dy.tensor);
     comet_stats_norm seen = COMET_STATS_NORM_INIT;
     norm_sums all = {0};
     pass.shift = is_x ? n->shift : NULL;
+    pass.normalised = normalised;
     pass.mask = has_mask ? n->mask : NULL;
     pass.relu = relu;
     pass.acgc = acgc;
     for (int64_t c = 0; c < n->x.channels; c++)
-        add_channel(n, c, is_x, relu, has_mask, &all);
+        add_channel(n, c, is_x, is_x && !normalised, relu, has_mask, &all);
     SEE(norm, &pass, NULL, &seen);
     assert_near(seen.batches, 1, 0);
     assert_near(seen.derivative, all.derivative, rounding);
@@ -239,9 +240,9 @@ static void test_norms(void **state) {
     rng r = rng_seed(3);
     for (int round = 0; round < ROUNDS; round++) {
         norm n = norm_new(&r, rng_between(&r, 2, 5));
-        for (int k = 0; k < 16; k++)
+        for (int k = 0; k < 32; k++)
             if ((k & 2) || !(k & 4)) /* a mask is a ReLU's */
-                check_norm(&n, &r, k & 1, k & 2, k & 4, k & 8);
+                check_norm(&n, &r, k & 1, k & 16, k & 2, k & 4, k & 8);
         norm_free(&n);
     }
 }

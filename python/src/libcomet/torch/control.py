@@ -32,6 +32,7 @@ OUTPUT, INPUT, COMMON = 1, 2, 4
 NEEDS_ACGC = 8
 
 _EVENTS = 4096  # decisions that are remembered
+_LEARNT = 8     # passes of one iteration that are watched for nothing but what there is
 _WARM = 1000    # updates that a momentum buffer is taken to have seen which was there before the session
 
 _CONVOLUTIONS = {torch.nn.Conv1d.forward: 1, torch.nn.Conv2d.forward: 2}
@@ -49,10 +50,10 @@ def _numbers(value, count):
 def _geometry(source, args, kwargs, weight):
     """(dimensions, (kernel, stride, padding, dilation, groups)) of a layer, rows before columns; None: no model of it.
     A linear layer has none: 0."""
-    if source in _LINEAR or type(source).forward is torch.nn.Linear.forward if isinstance(source, torch.nn.Module) \
-            else source in _LINEAR:
+    is_module = isinstance(source, torch.nn.Module)
+    if type(source).forward is torch.nn.Linear.forward if is_module else source in _LINEAR:
         return 0, (1, 1, 1, 1, 0, 0, 1, 1, 1)
-    if isinstance(source, torch.nn.Module):
+    if is_module:
         count = _CONVOLUTIONS.get(type(source).forward)
         if count is None or source.padding_mode != "zeros":
             return None
@@ -125,7 +126,7 @@ class _NormHook:
             return
         with self.control.guarded():
             mean, inverse, gamma, beta = (table.detach().float() for table in self.tables)
-            x = self.control.session.native.unpack(held)
+            x = self.control.sites.unpack(held)
             self.control.native.see_norm(self.norm.number, x, gradient.detach(), inverse, -mean * inverse, gamma, beta)
 
 
@@ -235,10 +236,11 @@ class _Pass:
 
 
 class _Arriving:
-    """Tensors of one number, on any device, as floats: at once from a CPU, later from a GPU, without waiting."""
+    """Tensors of one number, on any device, as floats: at once from a CPU, later from a GPU, without waiting. Then all
+    that was issued on `on` before has been done, too."""
 
-    def __init__(self, scalars):
-        self.count, self.parts, self.events = len(scalars), [], []
+    def __init__(self, scalars, on=()):
+        self.count, self.parts, self.events, self.is_late = len(scalars), [], [], False
         devices = collections.defaultdict(list)
         for at, scalar in enumerate(scalars):
             if scalar is not None:
@@ -247,9 +249,11 @@ class _Arriving:
             values = torch.stack([scalar.detach().reshape(()).float() for _, scalar in numbered])
             if device.type == "cuda":
                 values = torch.empty(values.shape, pin_memory=True).copy_(values, non_blocking=True)
+            self.parts.append(([at for at, _ in numbered], values))
+        for device in {*devices, *on}:
+            if device.type == "cuda":
                 self.events.append(torch.cuda.Event())
                 self.events[-1].record(torch.cuda.current_stream(device))
-            self.parts.append(([at for at, _ in numbered], values))
 
     @property
     def is_there(self):
@@ -328,7 +332,9 @@ class Control:
     def __init__(self, session, method, scaler=None, options=None):
         if method not in METHODS:
             raise ValueError(f"control: there is no '{method}'; there are {', '.join(METHODS)}")
-        self.session, self.method, self.iteration = session, method, 0
+        self._session = weakref.ref(session)  # which has us
+        self.sites, self.optimizer = session.native, session.optimizer
+        self.method, self.iteration = method, 0
         self.events = collections.deque(maxlen=_EVENTS)
         self.native = self.scaler = None
         self.layers, self.norms, self.parameters, self._gradients = {}, {}, [], {}
@@ -336,7 +342,7 @@ class Control:
         self._uses, self._left = {}, {}       # kin -> {use: None}; kin -> why it keeps its bound
         self._new_uses, self._new_left = {}, {}  # of this iteration
         self._made, self._limits = None, {}
-        self._known_sites, self._is_watched, self._collects = -1, False, False
+        self._known_sites, self._passes, self._collects = -1, 0, False
         self._pending = self._loss = self._to_load = None
         self._updates, self._steps, self._undo = 0, 0, []
         if method == "fixed" or session.options.exact or session.options.codec != "eb":
@@ -344,7 +350,7 @@ class Control:
             return
         self.native = _native.Control(session.native, method, {"warmup_bound": session.options.error_rel,
                                                                **(options or {})})
-        optimizer = session.optimizer
+        optimizer = self.optimizer
         if optimizer is not None:
             self._undo.append(optimizer.register_step_post_hook(self._after_step).remove)
             if any("momentum_buffer" in state and state["momentum_buffer"] is not None
@@ -360,15 +366,20 @@ class Control:
         if self.native is not None:
             self.native.end()
 
+    def _warn(self, text):
+        session = self._session()
+        if session is not None:
+            session._warn(text)
+
     # ---- what is known of the network ----
 
     def guarded(self):
         return _Guard(self)
 
     def give_up(self, problem):
-        self.session._warn(f"the controller has stopped, bounds stay as they are: {problem}")
+        self._warn(f"the controller has stopped, bounds stay as they are: {problem}")
         self.detach()
-        self.native_before, self.native = self.native, None
+        self.native = None
 
     def gradient(self, parameter):
         """A number for a parameter's gradient; -1: it has none."""
@@ -420,16 +431,14 @@ class Control:
         """Who watches a pass that is about to begin; None: nobody."""
         if self.native is None:
             return None
-        if not self._is_watched:
+        self._passes += 1
+        if self._passes == 1:
             self._collects = self._pending is None and self.native.wants(self.iteration)
             if self._collects:
                 self.native.begin()
-        learns = self._made is None or self.session.native.site_count != self._known_sites
-        if not self._collects and not learns:
-            self._is_watched = True
-            return None
-        self._is_watched = True
-        return _Pass(self, self._collects)
+        is_new = self._made is None or self.sites.site_count != self._known_sites
+        learns = is_new and self._passes <= _LEARNT
+        return _Pass(self, self._collects) if self._collects or learns else None
 
     def _after_step(self, optimizer, *_):
         self._steps += 1
@@ -441,7 +450,7 @@ class Control:
         if self.native is None:
             return
         with self.guarded():
-            collects, self._collects, self._is_watched = self._collects, False, False
+            collects, self._collects, self._passes = self._collects, False, 0
             self.native.end()
             if self.scaler is None and (collects or self._made is None):
                 scaler = _scaler_above()
@@ -454,21 +463,21 @@ class Control:
             self._judge_loss()
             if self._new_uses or self._new_left:
                 self._learn()
-            self._known_sites = self.session.native.site_count
+            self._known_sites = self.sites.site_count
             self.native.apply()
             self._remember()
             self.iteration += 1
 
     def _gather(self, found_inf):
         """What the controller must know beside what was seen: momenta, and the loss scale."""
-        optimizer, wants_squares = self.session.optimizer, self.native.needs & NEEDS_ACGC
+        optimizer, wants_squares = self.optimizer, self.native.needs & NEEDS_ACGC
         moments = [_moment(optimizer, parameter, max(self._updates, 1)) for parameter in self.parameters]
         sums = _sums([buffer for buffer, _ in moments], 1)
         roots = _sums([parameter.grad if wants_squares else None for parameter in self.parameters], 2)
         scaler = self.scaler
         scale = scaler._scale if scaler is not None and scaler.is_enabled() else None
         factors = [factor / max(parameter.numel(), 1) for parameter, (_, factor) in zip(self.parameters, moments)]
-        numbers = _Arriving([*sums, *roots, scale, found_inf])
+        numbers = _Arriving([*sums, *roots, scale, found_inf], {parameter.device for parameter in self.parameters})
         self._pending = self.iteration, numbers, factors, wants_squares
         if numbers.is_there:
             self._observe()
@@ -489,7 +498,7 @@ class Control:
         """session.step: notes the loss; without an optimizer, an iteration is over."""
         if loss is not None and self.native is not None:
             self._loss = _Arriving([loss if isinstance(loss, torch.Tensor) else torch.tensor(float(loss))])
-        if self.session.optimizer is None:
+        if self.optimizer is None:
             self._updates += 1
             self._end()
 
@@ -498,7 +507,7 @@ class Control:
         loss, self._loss = self._loss, None
         if loss is None:
             return
-        if not loss.is_there and self.native.needs is not None and not getattr(loss, "is_late", False):
+        if not loss.is_there and not loss.is_late:
             loss.is_late, self._loss = True, loss
             return
         value = loss.numbers()[0]
@@ -513,7 +522,7 @@ class Control:
         def step(optimizer, *args, **kwargs):
             before = control._steps
             result = own(optimizer, *args, **kwargs)
-            if optimizer is control.session.optimizer and control._steps == before:
+            if optimizer is control.optimizer and control._steps == before:
                 control._end(is_skipped=True)
             return result
 
@@ -547,9 +556,10 @@ class Control:
 
     def rows(self):
         """A dict for each site: site, bound (relative), limit (what set it), observed (how often)."""
-        sites = self.session.native.sites()
+        sites = self.sites.sites()
         controlled = {} if self.native is None else {row["kin"]: row for row in self.native.tensors()}
-        reasons = {"curve input": "curve: no model", "row norm input": "row norm: no model", "relu": "no layer reads it"}
+        reasons = {"curve input": "curve: no model", "row norm input": "row norm: no model",
+                   "relu": "no layer reads it"}
         rows = []
         for number, site in enumerate(sites):
             role = ops.ROLES[int(site["role"])]
@@ -561,7 +571,7 @@ class Control:
                              "limit": self._limits.get(number, "warm-up")})
             else:
                 why = self._left.get(number, reasons.get(role, "not seen yet"))
-                limit = "fixed" if self.native is None else f"fixed ({why})"
+                limit = "fixed" if self.method == "fixed" else f"fixed ({why})"
                 rows.append({"site": site["name"], "bound": site["bound"], "observed": 0, "limit": limit})
         return rows
 
@@ -574,7 +584,8 @@ class Control:
         notes = [f"Controller '{self.method}', {self.iteration} iterations, {len(self.events)} changes remembered.",
                  f"{len(rows) - fixed} sites have statistics; {fixed} keep a safe fixed bound."]
         return {"title": "Controller", "columns": ["site", "bound", "set by", "observed"],
-                "rows": [[row["site"], row["bound"], row["limit"], row["observed"]] for row in rows], "notes": notes}
+                "rows": [[row["site"], float(f"{row['bound']:.3g}"), row["limit"], row["observed"]] for row in rows],
+                "notes": notes}
 
     # ---- checkpoints ----
 
@@ -605,7 +616,7 @@ class Control:
         try:
             self.native.load(state)
         except RuntimeError as problem:
-            self.session._warn(f"the controller starts anew: {problem}")
+            self._warn(f"the controller starts anew: {problem}")
 
 
 def make(session, method, scaler, options):

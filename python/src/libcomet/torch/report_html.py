@@ -62,6 +62,7 @@ section li{margin:.35rem 0;max-width:85ch;overflow-wrap:anywhere}
 section p{margin:.2rem 0 .6rem;max-width:85ch;color:var(--soft)}
 svg.narrow{display:none;min-width:0}
 svg.narrow text{paint-order:stroke;stroke:var(--card);stroke-width:3px}
+svg.narrow .base{display:none}
 @media (max-width:700px){svg.wide{display:none}svg.narrow{display:block}.facts td,.facts td:first-child{display:block;\
 width:auto}.facts td:first-child{border-bottom:0;padding-bottom:0}.facts td:last-child{padding-top:0}\
 h1{font-size:1.4rem}}
