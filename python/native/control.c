@@ -1,78 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "control.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "held.h"
-
 PyTypeObject *control_type;
-
-/* ---- options ---- */
-
-typedef struct option {
-    const char *name;
-    size_t at;
-    enum { OPTION_NUMBER, OPTION_INT64, OPTION_INT32 } kind;
-} option;
-
-#define NUMBER(field)                                                                                                  \
-    { #field, offsetof(comet_control_options, field), OPTION_NUMBER }
-#define WHOLE(field)                                                                                                   \
-    { #field, offsetof(comet_control_options, field), OPTION_INT64 }
-
-static const option options[] = {
-    NUMBER(calibration),
-    NUMBER(warmup_bound),
-    NUMBER(floor),
-    NUMBER(ceiling),
-    WHOLE(warmup),
-    WHOLE(window),
-    WHOLE(every),
-    NUMBER(moved),
-    NUMBER(spike),
-    NUMBER(tighten),
-    WHOLE(recover),
-    NUMBER(smoothing),
-    NUMBER(budget_bytes),
-    NUMBER(budget_error),
-    NUMBER(acgc_e),
-    NUMBER(loosen),
-    {"adaptive", offsetof(comet_control_options, adaptive), OPTION_INT32},
-};
-
-static int set_option(comet_control_options *to, const char *name, double value) {
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        char *at = (char *)to + options[i].at;
-        if (strcmp(name, options[i].name) != 0)
-            continue;
-        if (options[i].kind == OPTION_NUMBER)
-            memcpy(at, &value, sizeof value);
-        else if (options[i].kind == OPTION_INT64)
-            memcpy(at, &(int64_t){(int64_t)value}, sizeof(int64_t));
-        else
-            memcpy(at, &(int32_t){(int32_t)value}, sizeof(int32_t));
-        return 0;
-    }
-    PyErr_Format(PyExc_ValueError, "a controller has no option '%s'", name);
-    return -1;
-}
-
-static int read_options(comet_control_options *to, PyObject *dict) {
-    Py_ssize_t at = 0;
-    PyObject *key, *value;
-    while (PyDict_Next(dict, &at, &key, &value)) {
-        const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
-        const double number = name ? PyFloat_AsDouble(value) : -1;
-        if (PyErr_Occurred() || set_option(to, name, number))
-            return -1;
-    }
-    const char *problem = comet_control_check(to);
-    if (problem)
-        PyErr_Format(PyExc_ValueError, "control: %s", problem);
-    return problem ? -1 : 0;
-}
 
 /* ---- decisions ---- */
 
@@ -118,7 +50,7 @@ static PyObject *control_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     c->iteration = -1;
     c->options = (comet_control_options)COMET_CONTROL_OPTIONS_INIT;
     c->events = PyList_New(0);
-    if (!c->events || read_options(&c->options, given)) {
+    if (!c->events || control_read_options(&c->options, given)) {
         Py_DECREF(c);
         return NULL;
     }
@@ -139,54 +71,6 @@ static void control_dealloc(PyObject *self) {
     Py_CLEAR(c->events);
     Py_CLEAR(c->session);
     object_free(self);
-}
-
-/* ---- telling what has run ---- */
-
-/* A form whose bound is the session's, and so a controller's to set. */
-static int is_controlled(const frame *f, const entry *e) {
-    const form *own = &f->session->forms[0];
-    const uint32_t r = e->site->key.role;
-    return f->form == own && e->form == own && own->kind == FORM_CODEC && own->codec.codec == COMET_CODEC_EB &&
-           (r == ROLE_VALUE || r == ROLE_RELU || r == ROLE_NORM);
-}
-
-/* The parameter and how often it was used before in this pass; None: it is none of the model's. */
-static PyObject *node_of(const frame *f, const operation_call *call) {
-    return call->weight && f->owner == call->weight
-               ? Py_BuildValue("KI", (unsigned long long)(uintptr_t)f->owner, f->use >> 16)
-               : Py_BuildValue("");
-}
-
-static PyObject *vectors_of(const frame *f, const operation_call *call) {
-    return call->is_training && f->vectors[0] ? PyTuple_Pack(2, f->vectors[0], f->vectors[1]) : Py_BuildValue("");
-}
-
-int control_tell_fused(frame *f, const operation_call *call, PyObject *result, entry *e, PyObject *of) {
-    PyObject *none = Py_BuildValue(""), *node = node_of(f, call), *vectors = vectors_of(f, call), *answer = NULL;
-    if (none && node && vectors)
-        answer = PyObject_CallFunction(f->observer, "iOOOOOOOiiOO", (int)call->op, call->source ? call->source : none,
-                                       node, call->input, call->weight ? call->weight : none, call->args,
-                                       call->kwargs ? call->kwargs : none, result, e ? (int)e->site->kin : -1,
-                                       e ? is_controlled(f, e) : 0, vectors, of ? of : none);
-    Py_XDECREF(none), Py_XDECREF(node), Py_XDECREF(vectors), Py_XDECREF(answer);
-    return answer ? 0 : -1;
-}
-
-int control_tell(frame *f, const operation_call *call, PyObject *result) {
-    entry *noted = f->noted;
-    PyObject *held = NULL;
-    int failed = 0;
-    f->noted = NULL;
-    if (result && call->op == OP_BATCH_NORM && noted && !(held = held_new(noted, &noted->view)))
-        failed = -1;
-    else if (result &&
-             (call->op == OP_LAYER || call->op == OP_BATCH_NORM || call->op == OP_CURVE || call->op == OP_ROW_NORM))
-        failed = control_tell_fused(f, call, result, noted, held);
-    Py_XDECREF(held);
-    if (noted)
-        entry_release(noted);
-    return failed;
 }
 
 /* ---- which tensors there are ---- */

@@ -54,6 +54,9 @@ typedef struct control {
 int control_tell(frame *f, const operation_call *call, PyObject *result);
 int control_tell_fused(frame *f, const operation_call *call, PyObject *result, entry *e, PyObject *of);
 
+/* From a dict of names and numbers. -1: exception. */
+int control_read_options(comet_control_options *to, PyObject *dict);
+
 PyObject *control_momentum(PyObject *module, PyObject *args);
 
 extern PyTypeObject *control_type;
