@@ -209,7 +209,44 @@ static void leaf_dealloc(PyObject *self) {
 
 /* ---- what a module is made of; borrowed references ---- */
 
-static const char place[] = "_compiled_call_impl";
+/* Keys of a module's dict, made once. */
+enum {
+    PLACE,
+    FORWARD,
+    TRAINING,
+    PARAMETERS,
+    BUFFERS,
+    HOOKS,
+    HOOKS_END = HOOKS + 4,
+    WEIGHT = HOOKS_END,
+    RUNNING_MEAN,
+    KEYS
+};
+
+static PyObject *keys[KEYS];
+
+static int make_keys(void) {
+    static const char *const names[KEYS] = {"_compiled_call_impl",
+                                            "forward",
+                                            "training",
+                                            "_parameters",
+                                            "_buffers",
+                                            "_forward_hooks",
+                                            "_forward_pre_hooks",
+                                            "_backward_hooks",
+                                            "_backward_pre_hooks",
+                                            "weight",
+                                            "running_mean"};
+    for (int i = 0; i < KEYS; i++)
+        if (!(keys[i] = PyUnicode_InternFromString(names[i])))
+            return -1;
+    return 0;
+}
+
+/* Borrowed; NULL: it is not there. */
+static PyObject *in_dict(PyObject *dict, int key) {
+    return PyDict_GetItemWithError(dict, keys[key]);
+}
 
 /* Hooks of all modules: PyTorch's dicts (ops.py). */
 static PyObject *global_hooks;
@@ -228,12 +265,10 @@ static int has_any(PyObject *dict) {
 
 /* Nothing but its forward runs when it is called, and that is the one of its class. */
 static int is_bare(const leaf *l, PyObject *module, PyObject *dict) {
-    static const char *const hooks[] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
-                                        "_backward_pre_hooks"};
-    if (Py_TYPE(module) != l->type || PyDict_GetItemString(dict, "forward"))
+    if (Py_TYPE(module) != l->type || in_dict(dict, FORWARD))
         return 0;
-    for (int i = 0; i < 4; i++)
-        if (has_any(PyDict_GetItemString(dict, hooks[i])))
+    for (int key = HOOKS; key < HOOKS_END; key++)
+        if (has_any(in_dict(dict, key)))
             return 0;
     for (Py_ssize_t i = 0; global_hooks && i < PyTuple_Size(global_hooks); i++)
         if (has_any(PyTuple_GetItem(global_hooks, i)))
@@ -242,22 +277,22 @@ static int is_bare(const leaf *l, PyObject *module, PyObject *dict) {
 }
 
 /* As it is registered. What is computed whenever it is asked for is none. */
-static PyObject *registered(PyObject *dict, const char *where, const char *name) {
-    PyObject *all = PyDict_GetItemString(dict, where);
-    PyObject *found = all && PyDict_Check(all) ? PyDict_GetItemString(all, name) : NULL;
+static PyObject *registered(PyObject *dict, int where, int key) {
+    PyObject *all = in_dict(dict, where);
+    PyObject *found = all && PyDict_Check(all) ? in_dict(all, key) : NULL;
     return found == Py_None ? NULL : found;
 }
 
 /* Statistics of the batch: in training, and where the module keeps none. */
 static int uses_batch(PyObject *dict) {
-    return PyDict_GetItemString(dict, "training") == Py_True || !registered(dict, "_buffers", "running_mean");
+    return in_dict(dict, TRAINING) == Py_True || !registered(dict, BUFFERS, RUNNING_MEAN);
 }
 
 /* ---- its call ---- */
 
 static int describe_leaf(const leaf *l, PyObject *module, PyObject *dict, operation_call *call) {
     call->source = module;
-    call->weight = registered(dict, "_parameters", "weight");
+    call->weight = registered(dict, PARAMETERS, WEIGHT);
     call->is_training = call->op == OP_BATCH_NORM && uses_batch(dict);
     if (!l->find)
         return 0;
@@ -334,11 +369,11 @@ static int put(leaf *l) {
     PyObject *dict = PyObject_GetAttrString(module, "__dict__");
     if (!dict)
         return -1;
-    PyObject *before = PyDict_GetItemString(dict, place);
+    PyObject *before = in_dict(dict, PLACE);
     Py_XINCREF(before);
     Py_XDECREF(l->before);
     l->before = before;
-    const int failed = PyDict_SetItemString(dict, place, (PyObject *)l);
+    const int failed = PyDict_SetItem(dict, keys[PLACE], (PyObject *)l);
     Py_DECREF(dict);
     return failed ? -1 : 0;
 }
@@ -349,8 +384,8 @@ static int take_away(leaf *l) {
         return 0;
     PyObject *dict = PyObject_GetAttrString(module, "__dict__");
     int failed = !dict;
-    if (dict && PyDict_GetItemString(dict, place) == (PyObject *)l) {
-        failed = l->before ? PyDict_SetItemString(dict, place, l->before) : PyDict_DelItemString(dict, place);
+    if (dict && in_dict(dict, PLACE) == (PyObject *)l) {
+        failed = l->before ? PyDict_SetItem(dict, keys[PLACE], l->before) : PyDict_DelItem(dict, keys[PLACE]);
         Py_CLEAR(l->before);
     } /* else somebody has put something over us, who may call us: we stay what we are */
     Py_XDECREF(dict);
@@ -396,6 +431,6 @@ int operation_make_type(PyObject *module) {
                                   {0, NULL}};
     static PyType_Spec spec = {"libcomet._native.Leaf", sizeof(leaf), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                                slots};
-    leaf_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    leaf_type = make_keys() ? NULL : (PyTypeObject *)PyType_FromSpec(&spec);
     return leaf_type ? PyModule_AddObjectRef(module, "Leaf", (PyObject *)leaf_type) : -1;
 }
