@@ -291,8 +291,8 @@ static PyObject *hold_indices(frame *f, PyObject *tensor, const tensor_view *v) 
     comet_pool_window window = f->now.window;
     size_t bytes;
     if (v->ndim != 4 || !window.kernel[0] || !view_in_memory_order(v, ORDER_CHANNELS_SECOND, &memory) ||
-        memory.layout == COMET_FLAT)
-        return held_kept(tensor);
+        memory.layout == COMET_FLAT || torch_is_current(v->device) != 1)
+        return PyErr_Occurred() ? NULL : held_kept(tensor);
     const tensor_view *input = input_of(f);
     if (!input || input->ndim != 4)
         return PyErr_Occurred() ? NULL : held_kept(tensor);

@@ -62,9 +62,9 @@ static int is_vector(PyObject *tensor, int64_t channels) {
 }
 
 static int is_map(PyObject *tensor, tensor_view *v, comet_tensor *memory) {
-    return view_read(tensor, v) == 0 && v->device.kind == COMET_CUDA && v->ndim >= 2 && v->dtype <= COMET_BF16 &&
-           v->count > 0 && (uintptr_t)v->data % 16 == 0 && view_in_memory_order(v, ORDER_CHANNELS_SECOND, memory) &&
-           memory->layout != COMET_FLAT;
+    return view_read(tensor, v) == 0 && v->device.kind == COMET_CUDA && torch_is_current(v->device) == 1 &&
+           v->ndim >= 2 && v->dtype <= COMET_BF16 && v->count > 0 && (uintptr_t)v->data % 16 == 0 &&
+           view_in_memory_order(v, ORDER_CHANNELS_SECOND, memory) && memory->layout != COMET_FLAT;
 }
 
 static int can_do(call *c) {

@@ -50,9 +50,9 @@ int session_poll_store(session *s, comet_device_store *store) {
 /*
  * The peak of a step, as far as it is ours: the streams that are held when backward comes to a tensor, and 4.5 tensors
  * like that one (gradients on both sides of a layer and along a shortcut, what is decoded, what libraries work in: seen
- * in ResNets). In convolutional networks it is reached when backward comes to the
- * first, large layers, and by then most streams are gone. So there is room at the end of forward, which is used in two
- * ways: tensors may live on until their streams have settled, and what backward needs first is not compressed at all.
+ * in ResNets). In convolutional networks it is reached when backward comes to the first, large layers, and by then most
+ * streams are gone. So there is room at the end of forward, which is used in two ways: tensors may live on until their
+ * streams have settled, and what backward needs first is not compressed at all.
  */
 static const double peak_tensors = 4.5, forward_tensors = 4;
 
@@ -99,8 +99,10 @@ int session_await(session *s, comet_device_store *store, comet_device_entry *hel
     const double start = now();
     comet_status status;
     comet_device_store_share(held); /* meanwhile another thread may let go of it */
-    Py_BEGIN_ALLOW_THREADS status = comet_device_store_await(store, held);
-    Py_END_ALLOW_THREADS comet_device_store_release(store, held);
+    PyThreadState *thread = PyEval_SaveThread();
+    status = comet_device_store_await(store, held);
+    PyEval_RestoreThread(thread);
+    comet_device_store_release(store, held);
     s->waited += now() - start;
     return status == COMET_OK ? 0 : raise_status(status, "waiting for the device");
 }

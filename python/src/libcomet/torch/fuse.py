@@ -37,7 +37,8 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("a fused batch norm cannot be differentiated twice: libcomet.torch.unfuse(model) first")
+            raise RuntimeError("libcomet's batch norm cannot be differentiated twice: attach with own_norms=False, and "
+                               "libcomet.torch.unfuse(model) if it is fused")
         ctx.saved_tensors  # raises if they were dropped
         dx, dweight, dbias, dadded = ctx.session.last_norm().backward(gradient)
         return dx, dadded, dweight, dbias, None
@@ -54,7 +55,7 @@ def _in_one(norm, x, added, relu, curve):
         return None
     with torch._C.DisableTorchFunction(), torch.no_grad():
         y = running.frame.norm(x, added, norm.weight, norm.bias, norm.running_mean, norm.running_var,
-                       norm.num_batches_tracked, relu, curve, norm.momentum, norm.eps)
+                               norm.num_batches_tracked, relu, curve, norm.momentum, norm.eps)
     return None if y is None else _Normalise.apply(x, added, norm.weight, norm.bias, (y, running.native))
 
 
