@@ -190,7 +190,7 @@ static double rms_of(const comet_codec_stats *stats) {
 
 /*
  * The bound was set from the values of the last step. Where these are so much smaller that it is twice what it should
- * be, the tensor is held anew, with its own rms. (By 1.5, and every third step of a young network would be.)
+ * be, the tensor is held anew, with its own rms.
  */
 static int is_too_coarse(const entry *e, const comet_codec_stats *stats) {
     const double rms = rms_of(stats);
@@ -270,6 +270,8 @@ void entry_learn(entry *e) {
             e->site->rms = rms;
     }
     e->stats.nonzero = 0;
+    if (e->stored_bytes)
+        e->site->read_bytes = e->stored_bytes;
 }
 
 static int is_unchanged(const entry *e) {

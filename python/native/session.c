@@ -62,7 +62,8 @@ void session_learn_pass(session *s, site *const *sites, size_t count) {
         const size_t here = streams + (size_t)(peak_tensors * (double)sites[i]->raw_bytes);
         sites[i]->streams_before = streams;
         peak = here > peak ? here : peak;
-        streams += sites[i]->bytes;
+        /* What is exact because backward begins with it must be the same in every run. */
+        streams += sites[i]->read_bytes ? sites[i]->read_bytes : sites[i]->raw_bytes / 4;
     }
     const size_t room = peak > streams ? peak - streams : 0;
     for (size_t i = count; i-- > 0;) {

@@ -40,6 +40,7 @@ typedef struct site {
     PyObject *name;
     size_t raw_bytes;
     size_t bytes;         /* of its last stream; 0: unknown */
+    size_t read_bytes;    /* the same of the last one that was read, which does not depend on timing; 0: none was */
     double margin;        /* how much more is set aside: 0.06 is 6 % */
     double rms;           /* of the non-zeros, when they were last looked at; 0: unknown */
     double set_bound;     /* by a controller: relative to rms, or to a channel's deviation; 0: the session's */

@@ -19,7 +19,7 @@ def read_size(text):
         return int(text)
     match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
     if not match:
-        raise ValueError(f"memory: '{text}' is not a size such as '4GiB' or '800 MiB'")
+        raise ValueError(f"'{text}' is not a size such as '4GiB' or '800 MiB'")
     base = 1024 if match[3] else 1000
     return int(float(match[1]) * base ** " KMGT".index(match[2].upper() or " "))
 
