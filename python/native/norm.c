@@ -350,7 +350,7 @@ static int find_source(back *b, entry *e, comet_cuda_slot *slot, comet_tensor *t
     *tensor = e->memory;
     if (e->raw) {
         tensor->data = view_data(e->raw);
-        return 0;
+        return torch_check_version(e->raw, e->view.version); /* as autograd does for what it keeps */
     }
     e->site->loads++;
     entry_learn(e);
