@@ -107,6 +107,7 @@ typedef struct comet_device_store_stats {
     size_t peak_segment_bytes;          /* since the store was made, or comet_device_store_reset_peak */
     size_t workspace_bytes;             /* taken from the caller for codecs' workspaces */
     size_t host_bytes, peak_host_bytes; /* page-locked memory that holds streams */
+    size_t spilling_bytes;              /* of streams that are being copied there: they are in both places */
     uint64_t saves, loads;              /* counts: */
     uint64_t misfits;                   /* saves that were larger than expected and done once more */
     uint64_t refused;                   /* saves, and repeats of misfits, for which there was no memory */

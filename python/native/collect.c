@@ -70,6 +70,7 @@ void collect_free(collect *c) {
         Py_CLEAR(c->chunks[i].device_bytes);
         Py_CLEAR(c->chunks[i].host_bytes);
     }
+    Py_CLEAR(c->scratch);
     free(c->chunks), free(c->records), free(c->workspace);
     free(c->outputs), free(c->inputs), free(c->norms), free(c->tensors);
     *c = (collect){0};
@@ -159,6 +160,7 @@ int collect_fold(collect *c) {
         failed = status != COMET_OK && status != COMET_ERROR_DIVERGED ? raise_status(status, "statistics of a GPU") : 0;
     }
     c->record_count = 0;
+    Py_CLEAR(c->scratch);
     return failed;
 }
 
@@ -177,21 +179,30 @@ void collect_unscale(collect *c, double scale) {
 
 /* ---- one call ---- */
 
+/*
+ * Memory for one call, of PyTorch's: what is given back is used again in the order of the queue. The store's workspace
+ * would not do: codecs leave that as the next codec wants to find it, statistics write anything.
+ */
+static int exec_of_gpu(collect *c, comet_device device, size_t bytes, comet_stats_exec *exec) {
+    PyObject *scratch = torch_empty(&(int64_t){(int64_t)(bytes ? bytes : 1)}, 1, COMET_U8, device);
+    if (!scratch || torch_queue(device, &exec->queue)) {
+        Py_XDECREF(scratch);
+        return -1;
+    }
+    Py_XDECREF(c->scratch);
+    c->scratch = scratch;
+    exec->workspace = view_data(scratch), exec->workspace_bytes = bytes;
+    return 0;
+}
+
 /* How to run on a device, or on the CPU. 1: another device is current, and it cannot be looked at. */
 static int exec_of(session *s, collect *c, comet_device device, size_t bytes, comet_stats_exec *exec) {
     *exec = (comet_stats_exec)COMET_STATS_EXEC_INIT;
     const int is_current = torch_is_current(device);
     if (is_current <= 0)
         return is_current < 0 ? -1 : 1;
-    if (device.kind == COMET_CUDA) {
-        comet_codec_exec of_store = COMET_CODEC_EXEC_INIT;
-        comet_device_store *store = session_store(s, device);
-        if (!store || torch_queue(device, &exec->queue))
-            return -1;
-        comet_status status = comet_device_store_exec(store, exec->queue, bytes ? bytes : 1, &of_store);
-        exec->workspace = of_store.workspace, exec->workspace_bytes = of_store.workspace_bytes;
-        return status == COMET_OK ? 0 : raise_status(status, "a workspace for statistics");
-    }
+    if (device.kind == COMET_CUDA)
+        return exec_of_gpu(c, device, bytes, exec);
     if (c->workspace_bytes < bytes) {
         const size_t rounded = (bytes + 63) / 64 * 64;
         void *room = aligned_alloc(64, rounded);

@@ -34,7 +34,8 @@ typedef struct collect {
     record_chunk *chunks;
     seen_record *records;
     size_t chunk_count, record_count, record_room;
-    void *workspace; /* for calls on a CPU */
+    PyObject *scratch; /* of the last call on a GPU */
+    void *workspace;   /* for calls on a CPU */
     size_t workspace_bytes;
     int acgc;          /* what acgc alone needs is wanted, too */
     uint32_t round;    /* how often collect_begin was called */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "budget.h"
 #include "collect.h"
 
 /* ---- life ---- */
@@ -23,6 +24,7 @@ entry *entry_new(session *s, site *at, const form *how, const tensor_view *view,
     e->view = *view;
     e->memory = *memory;
     e->site = at;
+    e->order = at->order;
     e->form = how;
     e->epilogue = (comet_cuda_epilogue)COMET_CUDA_EPILOGUE_INIT;
     return e;
@@ -35,6 +37,7 @@ entry *entry_share(entry *e) {
 
 static void free_entry(entry *e) {
     session *s = e->owner;
+    budget_unlist(e);
     if (e->held)
         comet_device_store_release(e->store, e->held);
     if (e->source)
@@ -107,6 +110,7 @@ static int is_mask(const entry *e, role r) {
 
 void entry_params(entry *e, role r, comet_codec_params *params, size_t *expected) {
     const site *at = e->site;
+    budget_list(e);
     *params = e->form->codec;
     *expected = 0;
     if (is_mask(e, r)) {
@@ -261,7 +265,7 @@ int entry_settle(entry *e) {
  * What the site learns from this tensor: here, and not when it arrives, so that a run does not depend on how far the
  * host is ahead of the device.
  */
-void entry_learn(entry *e) {
+int entry_learn(entry *e) {
     if (e->collects)
         collect_count_stored(e);
     if (e->stats.nonzero > 0 && !e->grid.channels) {
@@ -272,6 +276,7 @@ void entry_learn(entry *e) {
     e->stats.nonzero = 0;
     if (e->stored_bytes)
         e->site->read_bytes = e->stored_bytes;
+    return budget_note_read(e);
 }
 
 static int is_unchanged(const entry *e) {
@@ -341,7 +346,8 @@ PyObject *entry_read(entry *e, const tensor_view *as) {
         Py_INCREF(tensor);
     } else {
         session_drop_read(s); /* before the next one is made: two would be there at once */
-        entry_learn(e);
+        if (entry_learn(e))
+            return NULL;
         e->site->loads++;
         tensor = decode(e, &e->view);
         if (!tensor)

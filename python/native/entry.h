@@ -24,6 +24,9 @@ struct entry {
     int by_channel;          /* the bound is in units of each channel's deviation, not of the tensor's rms */
     int keeps_mask, is_mask; /* is_mask: and nothing else */
     role role;
+    uint32_t order; /* of its site in the pass */
+    int is_spilled; /* its stream is on the host, or will be; among these: */
+    entry *earlier, *later;
     entry *next;       /* among those that must be done again, or freed later */
     uint32_t collects; /* statistics of it are wanted: collect.round; 0: none */
     size_t stored_bytes;
@@ -67,8 +70,8 @@ int entry_settle(entry *e);
 /* A new tensor with the values, or the tensor itself. */
 PyObject *entry_read(entry *e, const tensor_view *as);
 
-/* What its site learns from this tensor; once, when it is read. */
-void entry_learn(entry *e);
+/* What its site, and a budget, learn from this tensor when it is read. -1: exception. */
+int entry_learn(entry *e);
 
 /* Parameters of a save in this step; the grid is the entry's. */
 void entry_params(entry *e, role r, comet_codec_params *params, size_t *expected);

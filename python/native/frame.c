@@ -36,7 +36,8 @@ static void frame_dealloc(PyObject *self) {
     if (f->noted)
         entry_release(f->noted);
     Py_CLEAR(f->observer);
-    session_learn_pass(f->session, f->sites, f->site_count);
+    if (!f->is_part && !f->is_dry)
+        session_learn_pass(f->session, f->sites, f->site_count);
     free(f->sites);
     Py_CLEAR(f->norm);
     Py_CLEAR(f->calls);
@@ -172,6 +173,7 @@ static int note_site(frame *f, site *at) {
         }
         f->sites = grown, f->site_room = room;
     }
+    at->order = (uint32_t)f->site_count;
     f->sites[f->site_count++] = at;
     return 0;
 }
@@ -189,6 +191,8 @@ site *frame_site(frame *f, role r, const tensor_view *v) {
         if (!at->name)
             return NULL;
     }
+    if (at)
+        at->is_part = f->is_part;
     return at && note_site(f, at) == 0 ? at : NULL;
 }
 
@@ -272,6 +276,22 @@ static PyObject *hold(frame *f, PyObject *tensor, tensor_view *v, role r) {
     else if (held && save(f, e, r))
         Py_CLEAR(held);
     entry_release(e);
+    return held;
+}
+
+/* The input of a block that will be done again: exactly as it is, in a lossless form if it is worth that. */
+static PyObject *frame_hold(PyObject *self, PyObject *tensor) {
+    frame *f = (frame *)self;
+    tensor_view v;
+    const int readable = view_read(tensor, &v);
+    if (readable < 0)
+        return NULL;
+    if (readable > 0 || !is_floating(&v) || !is_large(f, &v) || torch_is_leaf(tensor) || torch_is_of_parameter(tensor))
+        return PyErr_Occurred() ? NULL : held_kept(tensor);
+    const form *outer = f->form;
+    f->form = &f->session->forms[FORM_OF_BLOCKS];
+    PyObject *held = hold(f, tensor, &v, ROLE_VALUE);
+    f->form = outer;
     return held;
 }
 
@@ -464,7 +484,27 @@ static int frame_set_observer(PyObject *self, PyObject *value, void *unused) {
     return 0;
 }
 
+static int frame_set_dry(PyObject *self, PyObject *value, void *unused) {
+    (void)unused;
+    ((frame *)self)->is_dry = value == Py_True;
+    return 0;
+}
+
+static int frame_set_part(PyObject *self, PyObject *value, void *unused) {
+    (void)unused;
+    ((frame *)self)->is_part = value == Py_True;
+    return 0;
+}
+
+static PyObject *frame_get_site_count(PyObject *self, void *unused) {
+    (void)unused;
+    return PyLong_FromSize_t(((const frame *)self)->site_count);
+}
+
 static PyGetSetDef frame_attributes[] = {
+    {"dry", NULL, frame_set_dry, "nothing is held: what it makes will be made again", NULL},
+    {"part", NULL, frame_set_part, "a part of another pass, done again", NULL},
+    {"site_count", frame_get_site_count, NULL, "how many sites it has gone through", NULL},
     {"observer", NULL, frame_set_observer, "called for every known operation that has run, or None", NULL},
     {"saw_function", frame_saw_function, NULL, "whether a known function ran outside of watched modules", NULL},
     {"form", frame_get_form, frame_set_form, "the number of the form of what is saved from now on", NULL},
@@ -475,6 +515,7 @@ static PyMethodDef frame_methods[] = {
     {"enter", operation_enter, METH_O, "enter(leaves): the pass begins in this thread, those modules are watched"},
     {"exit", operation_exit, METH_O, "exit(leaves)"},
     {"pack", frame_pack, METH_O, "pack(tensor) -> what is kept: the first of autograd's hooks"},
+    {"hold", frame_hold, METH_O, "hold(tensor) -> what is kept: exact, for a block that will be done again"},
     {"norm", norm_forward, METH_VARARGS,
      "norm(x, added, weight, bias, running_mean, running_var, batches, relu, curve, momentum, eps) -> y, "
      "or None if it cannot be done here"},

@@ -45,6 +45,8 @@ typedef struct frame {
     PyObject *vectors[2];
     struct frame *outer; /* of this thread: a pass within a pass */
     int saw_function;
+    int is_dry;          /* nothing is held: the pass will be done again when backward comes to it (recompute.py) */
+    int is_part;         /* of a pass, done again: its sites are not where the pass begins and ends */
     PyObject *observer;  /* called for every known operation that has run (control.c); NULL: nobody watches */
     struct entry *noted; /* what the operation holds its input in, while somebody watches; a reference */
     PyObject *norm;      /* what a fused batch norm left: autograd gets it in place of the token that it saves */

@@ -252,6 +252,15 @@ static int collect_norm(const call *c, norm_held *h, PyObject *y) {
     return failed ? -1 : 0;
 }
 
+/* y alone: all will be made again when backward comes. */
+static int run_dry(const call *c, const norm_held *h, const comet_codec_exec *exec) {
+    comet_cuda_norm_residual residual = COMET_CUDA_NORM_RESIDUAL_INIT;
+    residual.add = &c->z_memory;
+    comet_status status =
+        comet_cuda_norm_forward(&h->norm, &c->x_memory, &c->y_memory, NULL, exec, NULL, NULL, c->z ? &residual : NULL);
+    return status == COMET_OK ? 0 : raise_status(status, "a batch norm");
+}
+
 static PyObject *forward(call *c) {
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     tensor_view y_view;
@@ -262,6 +271,13 @@ static PyObject *forward(call *c) {
     comet_status status = run_statistics(c, h, &exec);
     if (status != COMET_OK) {
         raise_status(status, "a batch norm's statistics");
+        goto done;
+    }
+    if (c->frame->is_dry) {
+        if (run_dry(c, h, &exec) == 0) {
+            Py_INCREF(y);
+            result = y;
+        }
         goto done;
     }
     if (make_entries(c, h, y, &y_view) || run_forward(c, h, &exec))
@@ -353,7 +369,8 @@ static int find_source(back *b, entry *e, comet_cuda_slot *slot, comet_tensor *t
         return torch_check_version(e->raw, e->view.version); /* as autograd does for what it keeps */
     }
     e->site->loads++;
-    entry_learn(e);
+    if (entry_learn(e))
+        return -1;
     comet_status status = comet_device_store_slot(e->store, e->held, b->queue, slot, &b->status);
     return status == COMET_OK ? 0 : raise_status(status, "a batch norm's stream");
 }

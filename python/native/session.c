@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "budget.h"
 #include "entry.h"
 #include "frame.h"
 #include "held.h"
@@ -44,7 +45,9 @@ comet_device_store *session_store(session *s, comet_device device) {
 int session_poll_store(session *s, comet_device_store *store) {
     comet_status status = comet_device_store_poll(store);
     entry_free_late(s);
-    return status == COMET_OK ? session_redo(s) : raise_status(status, "the device store");
+    if (status != COMET_OK)
+        return raise_status(status, "the device store");
+    return session_redo(s) || budget_spill(s) ? -1 : 0;
 }
 
 /*
@@ -55,6 +58,17 @@ int session_poll_store(session *s, comet_device_store *store) {
  * streams have settled, and what backward needs first is not compressed at all.
  */
 static const double peak_tensors = 4.5, forward_tensors = 4;
+
+/* For the plan of a budget. */
+static void keep_order(session *s, site *const *sites, size_t count) {
+    site **copy = s->budget.bytes ? malloc(count * sizeof *copy + 1) : NULL;
+    if (!copy)
+        return; /* without the order there is no plan: all stays as frugal as it is */
+    for (size_t i = 0; i < count; i++)
+        copy[i] = sites[i];
+    free(s->budget.sites);
+    s->budget.sites = copy, s->budget.site_count = count;
+}
 
 void session_learn_pass(session *s, site *const *sites, size_t count) {
     size_t streams = 0, raw = 0, peak = 0;
@@ -71,17 +85,23 @@ void session_learn_pass(session *s, site *const *sites, size_t count) {
         sites[i]->raw_after = raw;
         sites[i]->was_passed = 1;
     }
+    keep_order(s, sites, count);
     s->expected_peak = peak;
     s->head_room = s->head_bytes >= 0 ? (size_t)s->head_bytes : room < s->greatest ? room : s->greatest;
 }
 
-int session_is_head(const session *s, const site *at, comet_device device) {
+int session_is_head(session *s, site *at, comet_device device) {
+    at->can_stay = 1;
+    if (s->budget.bytes)
+        return device.kind == COMET_CUDA && budget_place(s, at) == PLACE_AS_IT_IS;
     return device.kind == COMET_CUDA && at->was_passed && at->raw_after <= s->head_room;
 }
 
 /* In forward a layer has its input, its output, that of the next one, a shortcut, and what libraries work in. */
 static size_t lead_at(const session *s, const site *at) {
     const size_t taken = at->streams_before + s->head_room + (size_t)(forward_tensors * (double)at->raw_bytes);
+    if (s->budget.bytes)
+        return budget_lead(s, at);
     if (s->lead_bytes)
         return s->lead_bytes;
     if (!at->was_passed)
@@ -108,7 +128,7 @@ int session_await(session *s, comet_device_store *store, comet_device_entry *hel
     return status == COMET_OK ? 0 : raise_status(status, "waiting for the device");
 }
 
-int session_keep_lead(session *s, comet_device_store *store, const site *at) {
+int session_keep_lead(session *s, comet_device_store *store, site *at) {
     const size_t lead = lead_at(s, at);
     if (session_poll_store(s, store))
         return -1;
@@ -116,7 +136,7 @@ int session_keep_lead(session *s, comet_device_store *store, const site *at) {
         if (session_await(s, store, comet_device_store_oldest(store)) || session_poll_store(s, store))
             return -1;
     }
-    return 0;
+    return budget_note_saved(s, store, at);
 }
 
 void session_drop_read(session *s) {
@@ -253,8 +273,8 @@ static int read_form(PyObject *tuple, form *to) {
 
 static int read_forms(session *s, PyObject *forms) {
     const Py_ssize_t count = PyTuple_Size(forms);
-    if (count < 1 || count > FORMS) {
-        PyErr_Format(PyExc_ValueError, "1 to %d forms are wanted", (int)FORMS);
+    if (count <= FORM_OF_BLOCKS || count > FORMS) {
+        PyErr_Format(PyExc_ValueError, "%d to %d forms are wanted", FORM_OF_BLOCKS + 1, (int)FORMS);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++)
@@ -308,6 +328,7 @@ static void session_dealloc(PyObject *self) {
     }
     free(s->sites);
     free(s->aliases);
+    budget_clear(s);
     comet_threads_free(s->threads);
     object_free(self);
 }
@@ -468,6 +489,11 @@ static PyMethodDef session_methods[] = {
     {"poll", session_poll, METH_NOARGS, "poll(): settles what has arrived, without waiting"},
     {"stats", session_stats, METH_NOARGS, "stats() -> dict"},
     {"sites", session_sites, METH_NOARGS, "sites() -> list of dicts, in the order of the network"},
+    {"set_budget", budget_set, METH_VARARGS, "set_budget(bytes, flight, device, probe)"},
+    {"set_plan", budget_plan, METH_O, "set_plan([(site, place, lead), ...])"},
+    {"begin_measuring", budget_begin_measuring, METH_NOARGS, "the next pass is frugal, and measured"},
+    {"end_measuring", budget_end_measuring, METH_NOARGS, "end_measuring() -> the peak that was measured, or None"},
+    {"measured", budget_measured, METH_NOARGS, "measured() -> the sites of the last pass, and what they need"},
     {"reset_peak", session_reset_peak, METH_NOARGS, "reset_peak()"},
     {NULL, NULL, 0, NULL}};
 

@@ -27,7 +27,10 @@ typedef struct form {
     double bounds[ROLES]; /* relative, by use */
 } form;
 
-enum { FORMS = 64 };
+enum { FORMS = 64, FORM_OF_BLOCKS = 2 }; /* the numbers of options.py: 0 is the session's own, 1 leaves all as it is */
+
+/* Where a site's tensors are between forward and backward: the numbers are budget.py's too. */
+typedef enum place { PLACE_DEVICE, PLACE_HOST, PLACE_AS_IT_IS } place;
 
 /* One place in the network: an operation's tensor, of one shape, in every step. */
 typedef struct site {
@@ -55,11 +58,36 @@ typedef struct site {
     size_t streams_before; /* bytes of the streams of earlier sites */
     size_t raw_after;      /* of its own tensor and of later ones */
     int was_passed;
-    struct site *next; /* in the order in which they were found */
+    uint32_t order; /* in that pass */
+    /* Under a budget (budget.h): */
+    place place;
+    size_t lead;
+    int is_planned, was_measured;
+    int is_part;                        /* of a block that was done again, in its last pass */
+    int can_stay;                       /* it can be kept as it is, without anything else being held instead */
+    double forward_need, backward_need; /* PyTorch's bytes without ours, when it was saved, and when it was read */
+    struct site *next;                  /* in the order in which they were found */
 } site;
 
 typedef struct entry entry;
 struct collect;
+
+/* For the GPU's memory; budget.c. */
+typedef struct budget {
+    size_t bytes;              /* 0: there is none */
+    size_t flight;             /* this many may be on their way to the host */
+    comet_device_store *store; /* the one whose device it is for */
+    PyObject *probe;           /* () -> PyTorch's peak since it was last called */
+    int is_frugal, is_measuring;
+    site *last;       /* that was noted */
+    double last_held; /* bytes of streams then */
+    double peak;      /* the greatest that was measured */
+    site **sites;     /* of the last forward pass */
+    size_t site_count;
+    entry *earliest, *latest; /* whose streams belong on the host, in the order in which they were saved */
+    entry *waiting;           /* the first of these that is not on its way yet */
+    uint64_t spills, refused; /* refused: for want of page-locked memory */
+} budget;
 
 enum { SESSION_DEVICES = 17 }; /* the CPU and 16 GPUs */
 
@@ -91,6 +119,7 @@ typedef struct session {
     int64_t no_threshold_room[SESSION_DEVICES];
     double kept_bytes, shape_bytes, index_bytes, index_raw_bytes;
     uint64_t kept_tensors;
+    budget budget;
     struct collect *collect; /* in an iteration of which statistics are wanted, else NULL; the controller's */
 } session;
 
@@ -111,13 +140,13 @@ int session_await(session *s, comet_device_store *store, comet_device_entry *hel
 int session_poll_store(session *s, comet_device_store *store);
 
 /* Waits until no more is unsettled than there is room for at this point of the forward pass. */
-int session_keep_lead(session *s, comet_device_store *store, const site *at);
+int session_keep_lead(session *s, comet_device_store *store, site *at);
 
 /* What a forward pass held, in order. From this follows how far the host may be ahead of the device in the next one. */
 void session_learn_pass(session *s, site *const *sites, size_t count);
 
 /* Backward begins with this one: while it is needed there is room for it as it is. */
-int session_is_head(const session *s, const site *at, comet_device device);
+int session_is_head(session *s, site *at, comet_device device);
 
 /* Forgets the tensor that was decoded last. */
 void session_drop_read(session *s);

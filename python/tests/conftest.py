@@ -78,6 +78,8 @@ def total(session, what):
     """A number of session.stats(), summed over devices. On a GPU it is what it is when all work is done."""
     if not NO_GPU:
         torch.cuda.synchronize()
+        session.stats()  # what did not fit is issued once more
+        torch.cuda.synchronize()
     return sum(stats[what] for key, stats in session.stats().items() if isinstance(key, int))
 
 

@@ -64,6 +64,7 @@ typedef struct held_copy {
     held_slab *slab;
     comet_device_entry *entry; /* NULL: released */
     int to_host;               /* which way the bytes go */
+    size_t bytes;
 } held_copy;
 
 /* OPEN: its stream is not issued yet. SETTLED: the owner was told, or its entry is being released. */

@@ -127,6 +127,7 @@ static comet_status copy_begin(comet_device_store *s, comet_device_entry *e, hel
     copy->slab = slab;
     copy->entry = e;
     copy->to_host = to_host;
+    copy->bytes = e->result.bytes;
     copy->next = NULL;
     comet_status status = issue(s, copy, e);
     if (status == COMET_OK) {
@@ -142,6 +143,7 @@ static comet_status copy_begin(comet_device_store *s, comet_device_entry *e, hel
     s->last_copy = copy;
     e->copy = copy;
     e->slab = slab;
+    s->stats.spilling_bytes += to_host ? copy->bytes : 0;
     e->wants_host = to_host;
     return COMET_OK;
 }
@@ -150,6 +152,7 @@ static comet_status copy_begin(comet_device_store *s, comet_device_entry *e, hel
 static void copy_end(comet_device_store *s, held_copy *copy) {
     comet_device_entry *e = copy->entry;
     s->first_copy = copy->next;
+    s->stats.spilling_bytes -= copy->to_host ? copy->bytes : 0;
     if (e)
         e->copy = NULL;
     if (e && e->wants_host) {

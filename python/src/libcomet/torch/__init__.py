@@ -16,7 +16,8 @@ if tuple(int(part) for part in _torch.__version__.split("+")[0].split(".")[:2]) 
     raise ImportError(f"libcomet.torch needs PyTorch 2.4 or later, and this is {_torch.__version__}")
 
 from libcomet.torch._bridge import gpu_obstacle
+from libcomet.torch.budget import BudgetError
 from libcomet.torch.fuse import fuse, unfuse
 from libcomet.torch.session import Session, attach, compress
 
-__all__ = ["Session", "attach", "compress", "fuse", "gpu_obstacle", "unfuse"]
+__all__ = ["BudgetError", "Session", "attach", "compress", "fuse", "gpu_obstacle", "unfuse"]

@@ -5,8 +5,10 @@ import re
 
 from libcomet.torch import ops
 
+RECOMPUTE = "recompute"  # the form of a block that is done again
 CODEC, LOSSLESS, UNTOUCHED_KIND = range(3)  # kinds of forms: native/session.h
-UNTOUCHED = 1  # the number of the form that leaves everything as it is; 0 is the session's own
+# Numbers of forms: 0 is the session's own, 1 leaves everything as it is, 2 is for inputs of blocks that are done again.
+UNTOUCHED = 1
 
 # The bound of each use, as a part of error_rel. Convolutions and linear layers average over many positions, and a batch
 # norm's input is in units of its channel's deviation; curves and row norms pass an error on to everything before them.
@@ -37,10 +39,23 @@ def read_codec(text):
     return name, int(parameter or 0)
 
 
+def _matching(model, pattern, option):
+    """Modules by name with *, themselves, or of a class."""
+    if isinstance(pattern, str):
+        found = [module for name, module in model.named_modules() if fnmatch.fnmatchcase(name, pattern)]
+    else:
+        is_class = isinstance(pattern, type)
+        found = [module for module in model.modules()
+                 if module is pattern or (is_class and isinstance(module, pattern))]
+    if not found:
+        raise ValueError(f"{option}: no module is called '{pattern}'; names are those of model.named_modules()")
+    return found
+
+
 class Options:
     def __init__(self, *, error_rel=0.3, codec="eb", exact=False, include=None, exclude=None, forms=None,
                  min_bytes=1 << 16, lead_bytes=0, head_bytes=None, segment_bytes=32 << 20,
-                 own_norms=True):
+                 own_norms=True, memory=None):
         if not 0 < error_rel <= 4:
             raise ValueError(f"error_rel is {error_rel}: it must be above 0 and at most 4, in units of a tensor's rms")
         self.error_rel, self.codec, self.exact = float(error_rel), codec, bool(exact)
@@ -51,6 +66,9 @@ class Options:
         self.head_bytes = -1 if head_bytes is None else read_size(head_bytes)
         self.segment_bytes = read_size(segment_bytes)
         self.own_norms = bool(own_norms)
+        self.memory = None if memory is None else read_size(memory)
+        if self.memory is not None and self.memory <= 0:
+            raise ValueError(f"memory is {memory}: it must be a size such as '4GiB'")
         read_codec(codec)
 
     def form(self, text=None):
@@ -72,25 +90,18 @@ class Options:
 
     def forms_of(self, model):
         """All forms, and a dict from modules to the number of theirs, for those that have one of their own."""
-        forms, numbers, rules = [self.form(), self.form("exact")], {"exact": 1}, {}
-        names = dict(model.named_modules())
-
-        def matching(pattern):
-            if not isinstance(pattern, str):  # a module, or a class of modules
-                is_class = isinstance(pattern, type)
-                return [m for m in names.values() if m is pattern or (is_class and isinstance(m, pattern))]
-            return [m for name, m in names.items() if fnmatch.fnmatchcase(name, pattern)]
+        forms = [self.form(), self.form("exact"), self.form("lossless")]
+        numbers, rules = {"exact": 1, "lossless": 2}, {}
 
         def rule(pattern, number, option):
-            found = matching(pattern)
-            if not found:
-                raise ValueError(f"{option}: no module is called '{pattern}'; names are those of model.named_modules()")
-            for module in found:
+            for module in _matching(model, pattern, option):
                 rules[module] = number
 
         for pattern in self.include:
             rule(pattern, 0, "include")
         for pattern, text in self.forms.items():
+            if text == RECOMPUTE:
+                continue
             if text not in numbers:
                 numbers[text] = len(forms)
                 forms.append(self.form(text))
@@ -98,3 +109,9 @@ class Options:
         for pattern in self.exclude:
             rule(pattern, 1, "exclude")
         return tuple(forms), rules
+
+    def recomputed(self, model):
+        """Modules whose forward pass is done again in backward. Of those within each other the outermost is."""
+        found = [module for pattern, text in self.forms.items() if text == RECOMPUTE
+                 for module in _matching(model, pattern, "forms")]
+        return list(dict.fromkeys(found))

@@ -247,6 +247,11 @@ def _sections(session):
     return [section for section in found if section]
 
 
+def _budget(session):
+    budget = getattr(session, "budget", None)
+    return budget.describe() if hasattr(budget, "describe") else None
+
+
 # ---- all of it ----
 
 
@@ -275,6 +280,7 @@ def collect(session):
         "totals": totals, "uses": uses, "sites": rows,
         "memory": {"torch_peak_since": SINCE, "devices": [_memory(number, stats) for number in numbers]},
         "time": {"waited_ms": stats["waited_ms"] / max(passes, 1), "waited_ms_total": stats["waited_ms"]},
+        "budget": _budget(session),
         "gpu_obstacle": _bridge.gpu_obstacle(), "sections": _sections(session)}
     data["notes"] = [*_notes_of_passes(session, data), *_notes_of_kept(session, data), *_notes_of_use(session, data),
                      *_notes_of_device(data)]

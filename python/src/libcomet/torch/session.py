@@ -8,7 +8,8 @@ import torch
 
 from libcomet import _native
 from libcomet.torch import _bridge, fuse  # noqa: F401 (they hand functions to the C module)
-from libcomet.torch import control as controllers, ops, scope
+from libcomet.torch import control as controllers, ops, recompute, scope
+from libcomet.torch.budget import Budget
 from libcomet.torch.options import UNTOUCHED, Options
 
 
@@ -16,15 +17,34 @@ class _Running:
     """One forward pass of a model, in one thread. The frame sees every function of PyTorch that is called, as a mode,
     and every tensor that is saved, as a hook."""
 
-    def __init__(self, session):
+    def __init__(self, session, has_mode, observer=None, is_part=False):
         self.native, self.frame = session.native, session.native.frame(session._names)
         self.frame.form = session._default_form
-        observer = session.control.watch()
         if observer is not None:
             self.frame.observer = observer
-        self.hooks = torch.autograd.graph.saved_tensors_hooks(self.frame.pack, session.native.unpack)
+        self.session, self.leaves, self.has_mode, self.is_part = session, session._leaves, has_mode, is_part
+        self.hook(self.frame.pack, session.native.unpack)
 
-        self.leaves, self.has_mode = session._leaves, session._needs_mode()
+    def hook(self, pack, unpack=None):
+        self.hooks = torch.autograd.graph.saved_tensors_hooks(pack, unpack or self.native.unpack)
+
+    def part(self, pack, unpack):
+        """A part of this pass, with hooks of its own: a block that is done twice."""
+        part = _Running(self.session, self.has_mode, is_part=True)
+        if pack is not None:
+            part.hook(pack, unpack)
+        return part
+
+    def run_inside(self, outer, call, args, kwargs):
+        """call() in this pass. outer: the one that it is a part of, if this thread is in it."""
+        if outer is not None:
+            outer.__exit__(None, None, None)
+        try:
+            with scope.entered(self), self:
+                return call(*args, **kwargs)
+        finally:
+            if outer is not None:
+                outer.__enter__()
 
     def __enter__(self):
         self.hooks.__enter__()
@@ -99,6 +119,7 @@ class Session:
                                       lead_bytes=self.options.lead_bytes, segment_bytes=self.options.segment_bytes,
                                       threads=torch.get_num_threads(), head_bytes=self.options.head_bytes,
                                       own_norms=self.options.own_norms)
+        self.device = next((p.device for p in model.parameters() if p.is_cuda), None)
         self.control = controllers.make(self, control, scaler, control_options)
         self._is_compiled = _is_compiled(model)
         compiled = [module for module in model.modules() if _is_compiled(module) and module is not model]
@@ -112,11 +133,25 @@ class Session:
         if compiled or self._is_compiled:
             self._warn("compiled modules keep their activations as they are: only what runs eagerly is compressed")
         self._undo += [_wrap(module, self._run_compiled) for module in compiled]
+        self._blocks = [self._block(module, lambda block: True) for module in self.options.recomputed(model)]
+        self.budget = None
+        if self.options.memory:
+            try:
+                self.budget = Budget(self, self.options.memory)
+            except Exception:
+                self.detach()
+                raise
+
+    def _block(self, module, wanted):
+        name = next(name for name, found in self.model.named_modules() if found is module)
+        block = recompute.Block(self, module, name, wanted)
+        self._undo.append(_wrap(module, block.run))
+        return block
 
     # ---- one forward pass ----
 
     def _run(self, call, *args, **kwargs):
-        running = _Running(self) if self._can_run() else None
+        running = self._begin_pass() if self._can_run() else None
         if running is None:
             with scope.entered(None):
                 return call(*args, **kwargs)
@@ -125,6 +160,12 @@ class Session:
         if running.has_mode or running.frame.saw_function:
             self._mode_wanted = running.frame.saw_function
         return result
+
+    def _begin_pass(self):
+        observer = self.control.watch()
+        if self.budget is not None:
+            observer = self.budget.begin_pass(observer)
+        return _Running(self, self._needs_mode(), observer)
 
     def _needs_mode(self):
         """Functions that are called outside of known modules are looked for in the first pass, and now and then."""
@@ -171,6 +212,9 @@ class Session:
     def detach(self):
         """Leaves the model as it was. Graphs that are still alive can be gone through."""
         undo, self._undo = self._undo, []
+        if self.budget is not None:
+            self.budget.end()
+        self._blocks = []
         for step in reversed(undo):
             step()
         self.control.detach()

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memory=: the plan, by itself; and on a GPU, that the measured peak stays below it."""
+import copy
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+import libcomet.torch as comet
+from conftest import NO_GPU
+from libcomet.torch import budget as budgets
+from libcomet.torch.budget import AS_IT_IS, ON_DEVICE, ON_HOST, Plan, Site
+
+on_gpu = pytest.mark.skipif(bool(NO_GPU), reason=f"no GPU: {NO_GPU}")
+MIB = 1 << 20
+
+
+# ---- the plan ----
+
+
+def sites_of(count=20, raw=100, stream=10, forward=200, backward=300, can_stay=1):
+    return [Site(at, can_stay, raw, stream, forward, backward, 1) for at in range(count)]
+
+
+def peak_by_hand(sites, places, ahead, segment, flight):
+    """What is held at each site, counted tensor by tensor."""
+    worst, any_hosted = 0, ON_HOST in places
+    stream = lambda site: int(budgets.GROWTH * site.stream)
+    size = {ON_DEVICE: stream, AS_IT_IS: lambda s: s.raw, ON_HOST: lambda s: 0}
+    for at, site in enumerate(sites):
+        held = sum(size[place](other) for other, place in zip(sites[:at + 1], places))
+        back = sum(stream(other) for near, (other, place) in enumerate(zip(sites, places))
+                   if place == ON_HOST and at - ahead <= near <= at)
+        worst = max(worst, site.forward + held + segment + (flight if any_hosted else 0),
+                    site.backward + held + back + segment)
+    return worst
+
+
+@pytest.mark.parametrize("room", [310, 340, 380, 420, 500, 800, 5000])
+@pytest.mark.parametrize("seed", range(4))
+def test_plan_is_what_it_says(room, seed):
+    torch.manual_seed(seed)
+    draw = lambda most: int(torch.randint(1, most, ()))
+    sites = [Site(at, draw(3) - 1, draw(100), draw(20), draw(200), draw(250), 1) for at in range(30)]
+    plan = Plan(sites, 7, 11)
+    fits = plan.fit(room)
+    places = [place for _, place, _ in plan.rows(room)]
+    need = peak_by_hand(sites, places, budgets.SITES_AHEAD, 7, 11)
+    assert plan.need(plan.hosted, plan.kept) == need
+    assert fits == (need <= room)
+    if not fits:
+        assert set(places) == {ON_HOST}
+    elif plan.hosted:  # one less would not do
+        assert plan.need(plan.hosted - 1, len(sites)) > room
+    if fits and plan.kept > plan.hosted:
+        assert plan.need(plan.hosted, plan.kept - 1) > room
+
+
+def test_much_room_leaves_everything_as_it_is():
+    plan = Plan(sites_of(), 0, 0)
+    assert plan.fit(10000)
+    assert (plan.hosted, plan.kept) == (0, 0)
+    assert {place for _, place, _ in plan.rows(10000)} == {AS_IT_IS}
+
+
+def test_what_cannot_stay_is_a_stream():
+    plan = Plan(sites_of(can_stay=0), 0, 0)
+    assert plan.fit(10000)
+    assert {place for _, place, _ in plan.rows(10000)} == {ON_DEVICE}
+
+
+def test_tensors_live_on_only_where_there_is_room():
+    sites = sites_of(count=4)
+    room = 260
+    plan = Plan(sites, 0, 0)
+    plan.hosted, plan.kept = 0, 4
+    forward, backward = plan.needs(0, 4)
+    leads = [lead for _, _, lead in plan.rows(room)]
+    assert leads[:3] == [room - need for need in forward[1:]]  # the next site has its streams, too
+    assert leads[3] == max(0, min(room - forward[3], room - backward[3]))
+
+
+def test_a_budget_needs_a_gpu():
+    with pytest.raises(ValueError, match="for a GPU"):
+        comet.attach(nn.Linear(4, 4), memory="1GiB")
+
+
+@pytest.mark.parametrize("memory", ["much", 0, -5])
+def test_what_is_no_size(memory):
+    with pytest.raises(ValueError):
+        comet.attach(nn.Linear(4, 4), memory=memory)
+
+
+# ---- on a GPU ----
+
+
+def resnet():
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    return torchvision.models.resnet18(weights=None, num_classes=10).cuda()
+
+
+def steps(model, count, memory=None, batch=32, size=128, **options):
+    """Trains. Returns the greatest peak of all steps, what was allocated after the last one, losses, the report."""
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    x, target = torch.randn(batch, 3, size, size, device="cuda"), torch.randint(0, 10, (batch,), device="cuda")
+    session = comet.attach(model, optimizer, memory=memory, segment_bytes=2 * MIB, **options) if memory else None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    peak, losses = 0, []
+    try:
+        for _ in range(count):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), target)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            peak = max(peak, session.budget.peak if session else torch.cuda.max_memory_allocated())
+        report = session.report("dict")["budget"] if session else None
+    finally:
+        if session:
+            session.detach()
+    return peak, torch.cuda.memory_allocated(), losses, report
+
+
+def limit_of(model, part):
+    """What plain PyTorch needs beside weights, gradients and momentum, times `part`, and those."""
+    steps(copy.deepcopy(model), 1)  # libraries take memory when they are first used
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    peak, static, _, _ = steps(copy.deepcopy(model), 2)
+    gc.collect()
+    assert torch.cuda.memory_allocated() == before  # else the budget is for more than the model
+    return int(static + part * (peak - static))
+
+
+@on_gpu
+@pytest.mark.parametrize("part", [0.5, 0.65, 0.85])
+@pytest.mark.parametrize("control", ["fixed", None])
+def test_the_peak_stays_below_the_budget(part, control):
+    model = resnet()
+    limit = limit_of(model, part)
+    peak, _, losses, report = steps(model, 14, limit, control=control)
+    assert peak <= limit
+    assert report["is_planned"] and not report["exceeded"]
+    assert losses[-1] < losses[0]
+
+
+@on_gpu
+def test_exact_under_a_budget_is_bit_equal():
+    """Wherever streams are, and whatever stays as it is: what comes back is what was saved."""
+    model = resnet()
+    limit = limit_of(model, 0.9)
+    _, _, wanted, _ = steps(copy.deepcopy(model), 6)
+    gc.collect()
+    peak, _, losses, _ = steps(model, 6, limit, exact=True)
+    assert losses == wanted
+    assert peak <= limit
+
+
+@on_gpu
+def test_too_little_names_the_least_and_that_does():
+    model = resnet()
+    limit = limit_of(model, 0.1)
+    least, text = 0, ""
+    try:
+        steps(copy.deepcopy(model), 3, limit)
+    except comet.BudgetError as error:
+        least, text = error.least, str(error)
+    assert f"{-(-least // MIB)}MiB" in text and least > limit
+    gc.collect()
+    peak, _, _, _ = steps(model, 8, least)
+    assert peak <= least
+
+
+@on_gpu
+def test_a_large_budget_compresses_nothing_that_can_stay():
+    model = resnet()
+    _, _, _, report = steps(model, 4, 4 * limit_of(model, 1), own_norms=False)
+    assert report["sites_on_host"] == 0
+    assert report["sites_as_they_are"] == report["sites"]
+
+
+@on_gpu
+def test_blocks_are_done_again_where_tensors_stay_exact():
+    """EfficientNet's products are not compressed: below a part of plain's memory its blocks must be done again."""
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    model = torchvision.models.efficientnet_b0(weights=None, num_classes=10).cuda()
+    limit = limit_of(model, 0.4)
+    peak, _, _, report = steps(model, 6, limit)
+    assert peak <= limit
+    assert report["blocks_done_again"]
+
+
+@on_gpu
+def test_other_batches_get_a_plan_of_their_own():
+    model = resnet()
+    limit = limit_of(model, 0.6)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    torch.cuda.reset_peak_memory_stats()
+    with comet.compress(model, optimizer, memory=limit, segment_bytes=2 * MIB, control="fixed") as session:
+        for batch in (32, 32, 32, 12, 32, 32, 12, 32):
+            x, target = torch.randn(batch, 3, 128, 128, device="cuda"), torch.randint(0, 10, (batch,), device="cuda")
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), target).backward()
+            optimizer.step()
+        assert session.budget.measured_passes <= 4  # one or two for each shape, and not every one
+        assert session.budget.peak <= limit
+
+
+@on_gpu
+def test_two_graphs_alive():
+    model = resnet()
+    limit = limit_of(model, 0.9)
+    x, target = torch.randn(16, 3, 128, 128, device="cuda"), torch.randint(0, 10, (16,), device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    with comet.compress(model, memory=limit, segment_bytes=2 * MIB) as session:
+        for _ in range(4):
+            losses = [nn.functional.cross_entropy(model(x), target) for _ in range(2)]
+            for loss in losses:
+                loss.backward()
+        del losses, loss
+        assert session.stats()[0]["entries"] == 0
+        assert session.budget.peak <= limit
+
+
+@on_gpu
+def test_nothing_is_left_behind():
+    """Neither by a session that ended nor by one that was refused."""
+    limit = limit_of(resnet(), 0.7)
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    for memory in (limit, limit // 4):
+        try:
+            steps(resnet(), 3, memory)
+        except comet.BudgetError:
+            pass
+        gc.collect()
+        assert torch.cuda.memory_allocated() == before
