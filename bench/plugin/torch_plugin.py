@@ -165,8 +165,11 @@ def count_saved(training, ready):
 
 
 class HookTimes:
-    """Puts a clock around what PyTorch calls of Comet: both hooks, and with 'fuse' the layer that is one call. A clock
-    costs a part of a microsecond itself."""
+    """Puts a clock around what the host does in a step: the forward pass, each kind of layer in it, backward, and what
+    PyTorch calls of Comet: both hooks, and the backward pass of its batch norm. A clock costs a part of a microsecond
+    itself."""
+
+    LAYERS = (torch.nn.Conv2d, torch.nn.BatchNorm2d, torch.nn.ReLU)
 
     def __init__(self):
         self.ns = collections.defaultdict(list)
@@ -181,27 +184,38 @@ class HookTimes:
             return result
         return call
 
-    @contextlib.contextmanager
-    def around(self):
-        fuse = sys.modules["libcomet.torch.fuse"]  # the module: the package's attribute of that name is the function
-        clock, original = self, torch.autograd.graph.saved_tensors_hooks
-        in_one, backward = getattr(fuse, "_in_one", None), getattr(fuse, "_Normalise", None)
-        backward_of = backward and backward.backward
+    def places(self, training):
+        """(object, name of what is called there, the same with a clock around it)"""
+        original, clock = torch.autograd.graph.saved_tensors_hooks, self
 
         class Timed(original):
             def __init__(self, pack, unpack):
                 super().__init__(clock.timed("pack", pack, by_result=True), clock.timed("unpack", unpack))
 
-        torch.autograd.graph.saved_tensors_hooks = Timed
-        if in_one and backward:
-            fuse._in_one = clock.timed("fused norm", in_one)
-            backward.backward = staticmethod(clock.timed("fused norm's backward", backward_of))
+        yield torch.autograd.graph, "saved_tensors_hooks", Timed
+        yield training, "forward", self.timed("forward", training.forward)
+        yield torch.Tensor, "backward", self.timed("backward", torch.Tensor.backward)
+        for kind in self.LAYERS:
+            yield kind, "__call__", self.timed(kind.__name__, kind.__call__)
+        fuse = sys.modules.get("libcomet.torch.fuse")  # the module: the package's attribute is the function
+        if fuse:
+            yield fuse, "norm_act", self.timed("fused norm", fuse.norm_act)
+            backward = self.timed("norm's backward", fuse._Normalise.backward)
+            yield fuse._Normalise, "backward", staticmethod(backward)
+
+    @contextlib.contextmanager
+    def around(self, training):
+        before = []
+        for owner, name, timed in self.places(training):
+            before.append((owner, name, vars(owner).get(name)))
+            setattr(owner, name, timed)
         try:
             yield
         finally:
-            torch.autograd.graph.saved_tensors_hooks = original
-            if in_one and backward:
-                fuse._in_one, backward.backward = in_one, staticmethod(backward_of)
+            for owner, name, own in before:
+                delattr(owner, name)
+                if own is not None:
+                    setattr(owner, name, own)
 
     def result(self, steps):
         return {name: {"calls": len(ns) / steps, "median us": statistics.median(ns) / 1e3,
@@ -211,7 +225,7 @@ class HookTimes:
 def time_hooks(training, ready, steps, device):
     """In a run of its own: the clocks change what they measure."""
     times = HookTimes()
-    with times.around():
+    with times.around(training):
         for _ in range(steps):
             device.synchronize()
             training.step(*next_batch(ready))
@@ -269,7 +283,7 @@ def measure(options, setting, variant, state, ready, device, tell):
         found.update(count_saved(training, ready))
         tell("profile")
         found.update(profile_steps(training, ready, options.profile, device))
-        if options.time_hooks and variant in OF_COMET:
+        if options.time_hooks and not variant.startswith("compile"):
             tell("hooks")
             found.update(time_hooks(training, ready, options.steps, device))
     finally:
@@ -340,7 +354,7 @@ def print_table(rows, options):
                          number(row.get("held MiB"), 0), number(row["loss"], 4)]
         print(f"| {' | '.join(cells)} |")
     if options.time_hooks:
-        print("\nhost time of Comet's calls (median us, calls per step):")
+        print("\nhost time (median us, calls per step):")
         for row in rows:
             calls = [f"{name} {found['median us']:.1f} ({found['calls']:.0f})"
                      for name, found in row.get("hooks", {}).items()]
@@ -377,7 +391,7 @@ def parse(arguments):
     add("--warm-up", type=int, default=6, metavar="STEPS", help="of each variant (default %(default)s)")
     add("--steps", type=int, default=20, help="that are timed, and again in a row (default %(default)s)")
     add("--profile", type=int, default=3, metavar="STEPS", help="in the profiler; 0: none (default %(default)s)")
-    add("--time-hooks", action="store_true", help="also the host time of Comet's calls, in a run of its own")
+    add("--time-hooks", action="store_true", help="also what the host's time goes to, in a run of its own")
     add("--kinds", action="store_true", help="also print the time of kernels by kind")
     add_comet_options(add)
     add("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: tries the logic (default %(default)s)")

@@ -247,11 +247,13 @@ PyObject *budget_plan(PyObject *self, PyObject *plan) {
     Py_RETURN_NONE;
 }
 
-/* The next pass is frugal, and measured. */
+/* The next pass is frugal, and measured. What was measured before stays the least that is needed. */
 PyObject *budget_begin_measuring(PyObject *self, PyObject *unused) {
     session *s = (session *)self;
     (void)unused;
     s->budget.is_frugal = 1;
+    for (site *at = s->first; at; at = at->next)
+        at->was_measured = 0;
     begin_measuring(s);
     Py_RETURN_NONE;
 }
@@ -274,13 +276,19 @@ PyObject *budget_end_measuring(PyObject *self, PyObject *unused) {
     return result;
 }
 
-/* The sites of the last forward pass, in order: (number, can stay as it is, raw, stream, forward need, backward need,
- * whether it was read while that was measured). */
+/* Bytes of streams on the device that the budget is for. */
+PyObject *budget_held_bytes(PyObject *self, PyObject *unused) {
+    (void)unused;
+    return PyLong_FromSize_t(segment_bytes_of(((session *)self)->budget.store));
+}
+
+/* While passes are measured, the sites of the last forward pass, in order: (number, can stay as it is, raw, stream,
+ * forward need, backward need, whether it was read while that was measured). */
 PyObject *budget_measured(PyObject *self, PyObject *unused) {
     const session *s = (const session *)self;
     (void)unused;
     PyObject *list = PyList_New(0);
-    for (size_t i = 0; list && i < s->budget.site_count; i++) {
+    for (size_t i = 0; list && s->budget.is_measuring && i < s->budget.site_count; i++) {
         const site *at = s->budget.sites[i];
         const size_t bytes = at->bytes ? (size_t)((double)at->bytes * (1 + at->margin)) + 1024 : at->raw_bytes;
         PyObject *row = Py_BuildValue("Iinnddi", at->number, at->can_stay, (Py_ssize_t)at->raw_bytes, (Py_ssize_t)bytes,

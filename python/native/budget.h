@@ -32,6 +32,7 @@ PyObject *budget_set(PyObject *self, PyObject *args);
 PyObject *budget_plan(PyObject *self, PyObject *plan);
 PyObject *budget_begin_measuring(PyObject *self, PyObject *unused);
 PyObject *budget_end_measuring(PyObject *self, PyObject *unused);
+PyObject *budget_held_bytes(PyObject *self, PyObject *unused);
 PyObject *budget_measured(PyObject *self, PyObject *unused);
 void budget_clear(session *s);
 

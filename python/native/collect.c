@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "control.h"
-#include "frame.h"
+#include "norm.h"
 
 /* ---- memory ---- */
 

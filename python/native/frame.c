@@ -6,6 +6,7 @@
 
 #include "entry.h"
 #include "held.h"
+#include "norm.h"
 #include "operation.h"
 
 PyTypeObject *frame_type;
@@ -517,8 +518,7 @@ static PyMethodDef frame_methods[] = {
     {"pack", frame_pack, METH_O, "pack(tensor) -> what is kept: the first of autograd's hooks"},
     {"hold", frame_hold, METH_O, "hold(tensor) -> what is kept: exact, for a block that will be done again"},
     {"norm", norm_forward, METH_VARARGS,
-     "norm(x, added, weight, bias, running_mean, running_var, batches, relu, curve, momentum, eps) -> y, "
-     "or None if it cannot be done here"},
+     "norm(norm, activation or None, x, added or None, relu, curve) -> y, or None if it cannot be done here"},
     {NULL, NULL, 0, NULL}};
 
 int frame_make_type(PyObject *module) {

@@ -64,12 +64,6 @@ site *frame_site(frame *f, role r, const tensor_view *view);
 /* The operation that runs has this parameter. -1: exception. */
 int frame_enter_owner(frame *f, PyObject *parameter);
 
-/* For statistics: u of a fused batch norm (None: its stream is not there), and what is known of the layer. */
-PyObject *norm_values(PyObject *norm, comet_norm_pass *pass);
-
-/* frame.norm: norm.c */
-PyObject *norm_forward(PyObject *self, PyObject *args);
-
 /* Statistics of a batch norm that is over. */
 void frame_drop_vectors(frame *f);
 

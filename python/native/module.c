@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "control.h"
+#include "module_parts.h"
 #include "native.h"
+#include "norm.h"
 #include "operation.h"
 #include "torch_api.h"
 
@@ -37,8 +39,8 @@ static PyObject *gpu_obstacle(PyObject *module, PyObject *device) {
 static PyMethodDef functions[] = {
     {"set_torch", torch_api_set, METH_O, "set_torch(dict): what is called of PyTorch"},
     {"set_known", operation_set_known, METH_O, "set_known(dict): function -> (operation, weight, window)"},
-    {"set_global_hooks", operation_set_global_hooks, METH_O, "set_global_hooks(tuple of dicts)"},
-    {"set_normalise", operation_set_normalise, METH_O, "set_normalise(function): computes a module in one call"},
+    {"set_global_hooks", module_set_global_hooks, METH_O, "set_global_hooks(tuple of dicts)"},
+    {"set_norm_function", norm_set_function, METH_O, "set_norm_function(apply): how autograd gets to follow a norm"},
     {"set_token", frame_set_token, METH_O, "set_token(tensor): stands for a batch norm among saved tensors"},
     {"momentum", control_momentum, METH_VARARGS, "momentum('sgd' or 'adam', factor, updates) -> factor"},
     {"gpu_obstacle", gpu_obstacle, METH_O, "gpu_obstacle(index) -> why that GPU cannot be used, or ''"},

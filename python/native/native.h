@@ -4,16 +4,18 @@
  * alone. PyTorch is reached through the objects that libcomet.torch hands over once (torch_api.h): no header and no
  * library of PyTorch is needed, so one module serves every version of it.
  *
- *   torch_api   what is called of PyTorch, and how a tensor becomes a comet_tensor
- *   session     options, one device store for each device, what is known of each place in the network
- *   entry       a tensor that is held: by a stream, or as it is until that is certain
- *   alias       finds the entry of a tensor that another operation has saved already
- *   operation   which operation is running: modules and functions that are known
- *   frame       one forward pass: what of it is saved, and how
- *   held        what autograd keeps in place of a tensor, and how the tensor comes back
- *   norm        batch norm and what follows it in one call
- *   collect     statistics of the training, in iterations of which a controller wants them
- *   control     a controller, which sets the bounds of sites
+ *   torch_api     what is called of PyTorch, and how a tensor becomes a comet_tensor
+ *   module_parts  what a module of PyTorch is made of
+ *   session       options, one device store for each device, what is known of each place in the network
+ *   budget        what of it is where, under a limit for the GPU's memory
+ *   entry         a tensor that is held: by a stream, or as it is until that is certain
+ *   alias         finds the entry of a tensor that another operation has saved already
+ *   operation     which operation is running: modules and functions that are known
+ *   frame         one forward pass: what of it is saved, and how
+ *   held          what autograd keeps in place of a tensor, and how the tensor comes back
+ *   norm          batch norm and what follows it in one call, and its backward pass
+ *   collect       statistics of the training, in iterations of which a controller wants them
+ *   control       a controller, which sets the bounds of sites
  *
  * Everything runs under the interpreter's lock, which is the device stores' lock too. It is let go only while a call
  * waits for the device.

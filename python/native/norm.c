@@ -4,22 +4,14 @@
  * held once; the output y, which the next layer saves, is rebuilt from it. Where something is added y has a stream of
  * its own, written by the same kernel. On a GPU alone: who gets None computes it in the usual way.
  */
+#include "norm.h"
+
 #include <string.h>
 
 #include "control.h"
-#include "frame.h"
+#include "module_parts.h"
 
 PyTypeObject *norm_type;
-
-/* What backward needs. */
-typedef struct norm_held {
-    PyObject_HEAD entry *u, *y; /* y: where something is added and a ReLU follows */
-    entry *rebuilt;             /* else: y, from the stream of u */
-    comet_cuda_norm norm;
-    PyObject *tables, *weight, *bias;
-    long long weight_version, bias_version;
-    PyObject *observer; /* observer(norm, gradient): called once, in backward; NULL: nobody */
-} norm_held;
 
 static void norm_dealloc(PyObject *self) {
     norm_held *h = (norm_held *)self;
@@ -39,9 +31,9 @@ static void norm_dealloc(PyObject *self) {
 typedef struct call {
     frame *frame;
     const form *form;
-    PyObject *x, *z, *weight, *bias, *running_mean, *running_variance, *batches;
+    PyObject *x, *z;
+    module_norm layer;
     int relu, is_curve; /* is_curve: what reads y is a SiLU or GELU */
-    double momentum, epsilon;
     tensor_view x_view, z_view;
     comet_tensor x_memory, y_memory, z_memory;
     comet_device_store *store;
@@ -49,16 +41,10 @@ typedef struct call {
     int64_t channels;
 } call;
 
-static int same_strides(const tensor_view *a, const tensor_view *b) {
-    const size_t bytes = sizeof(int64_t) * (size_t)a->ndim;
-    return a->ndim == b->ndim && a->dtype == b->dtype && !memcmp(a->shape, b->shape, bytes) &&
-           !memcmp(a->strides, b->strides, bytes);
-}
-
+/* fp32, of the length, side by side, and where kernels want it. */
 static int is_vector(PyObject *tensor, int64_t channels) {
-    tensor_view v;
-    return view_read_any(tensor, &v) == 0 && v.device.kind == COMET_CUDA && v.dtype == COMET_F32 && v.ndim == 1 &&
-           v.shape[0] == channels && (v.strides[0] == 1 || channels == 1) && (uintptr_t)v.data % 16 == 0;
+    return torch_bytes(tensor) == 4 * channels && torch_is_dense_f32(tensor) == 1 &&
+           (uintptr_t)view_data(tensor) % 16 == 0;
 }
 
 static int is_map(PyObject *tensor, tensor_view *v, comet_tensor *memory) {
@@ -72,33 +58,37 @@ static int can_do(call *c) {
         !is_map(c->x, &c->x_view, &c->x_memory) || c->x_view.bytes < c->frame->session->least_bytes)
         return 0;
     c->channels = c->x_view.shape[1];
-    if (c->z && (!is_map(c->z, &c->z_view, &c->z_memory) || !same_strides(&c->x_view, &c->z_view)))
+    if (c->x_view.count <= c->channels) /* one value has no variance: PyTorch says so */
         return 0;
-    return is_vector(c->weight, c->channels) && is_vector(c->bias, c->channels) &&
-           is_vector(c->running_mean, c->channels) && is_vector(c->running_variance, c->channels);
+    if (c->z && (!is_map(c->z, &c->z_view, &c->z_memory) || !view_is_alike(&c->x_view, &c->z_view)))
+        return 0;
+    const module_norm *l = &c->layer;
+    return is_vector(l->weight, c->channels) && is_vector(l->bias, c->channels) &&
+           is_vector(l->running_mean, c->channels) && is_vector(l->running_variance, c->channels);
 }
 
 /* ---- forward ---- */
 
 static norm_held *make_layer(const call *c) {
     enum { TABLES = 4 };
+    const module_norm *l = &c->layer;
     norm_held *h = object_new(norm_type);
     const int64_t width = (c->channels + 3) / 4 * 4; /* each begins at a multiple of 16 bytes */
-    PyObject *tables = h ? torch_empty((int64_t[]){TABLES, width}, 2, COMET_F32, c->x_view.device) : NULL;
-    if (!tables) {
+    float *at = h ? session_table(c->frame->session, c->x_view.device, c->queue, TABLES * sizeof *at * (size_t)width,
+                                  &h->tables)
+                  : NULL;
+    if (!at) {
         Py_XDECREF(h);
         return NULL;
     }
-    float *at = view_data(tables);
-    h->tables = tables;
-    Py_INCREF(c->weight), Py_INCREF(c->bias);
-    h->weight = c->weight, h->bias = c->bias;
-    h->weight_version = torch_version(c->weight), h->bias_version = torch_version(c->bias);
+    Py_INCREF(l->weight), Py_INCREF(l->bias);
+    h->weight = l->weight, h->bias = l->bias;
+    h->weight_version = torch_version(l->weight), h->bias_version = torch_version(l->bias);
     h->norm = (comet_cuda_norm)COMET_CUDA_NORM_INIT;
     h->norm.channels = c->channels;
     h->norm.mean = at, h->norm.inverse_std = at + width;
     h->norm.shift = at + 2 * width, h->norm.threshold = at + 3 * width;
-    h->norm.gamma = view_data(c->weight), h->norm.beta = view_data(c->bias);
+    h->norm.gamma = view_data(l->weight), h->norm.beta = view_data(l->bias);
     h->norm.relu = c->relu, h->norm.adds = c->z != NULL;
     return h;
 }
@@ -113,9 +103,10 @@ static comet_status run_statistics(const call *c, const norm_held *h, comet_code
     batch.norm = &h->norm;
     batch.channels = c->channels;
     batch.mean = (float *)h->norm.mean, batch.inverse_std = (float *)h->norm.inverse_std;
-    batch.running_mean = view_data(c->running_mean), batch.running_variance = view_data(c->running_variance);
-    batch.batches = c->batches ? view_data(c->batches) : NULL;
-    batch.momentum = c->momentum, batch.epsilon = c->epsilon;
+    batch.running_mean = view_data(c->layer.running_mean);
+    batch.running_variance = view_data(c->layer.running_variance);
+    batch.batches = c->layer.batches ? view_data(c->layer.batches) : NULL;
+    batch.momentum = c->layer.momentum, batch.epsilon = c->layer.epsilon;
     return status == COMET_OK ? comet_cuda_norm_statistics(&batch, &c->x_memory, exec) : status;
 }
 
@@ -245,8 +236,8 @@ static int collect_norm(const call *c, norm_held *h, PyObject *y) {
         return -1;
     if (!c->frame->observer)
         return 0;
-    PyObject *args = PyTuple_Pack(3, c->x, c->weight, c->bias);
-    const operation_call as = {.op = OP_BATCH_NORM, .input = c->x, .weight = c->weight, .args = args};
+    PyObject *args = PyTuple_Pack(3, c->x, c->layer.weight, c->layer.bias);
+    const operation_call as = {.op = OP_BATCH_NORM, .input = c->x, .weight = c->layer.weight, .args = args};
     const int failed = !args || control_tell_fused(c->frame, &as, y, h->u, (PyObject *)h);
     Py_XDECREF(args);
     return failed ? -1 : 0;
@@ -265,7 +256,7 @@ static PyObject *forward(call *c) {
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     tensor_view y_view;
     norm_held *h = make_layer(c);
-    PyObject *y = h ? torch_like(&c->x_view) : NULL, *result = NULL;
+    PyObject *y = h ? torch_same(c->x) : NULL, *result = NULL;
     if (!y || view_read(y, &y_view) || !view_in_memory_order(&y_view, ORDER_CHANNELS_SECOND, &c->y_memory))
         goto done;
     comet_status status = run_statistics(c, h, &exec);
@@ -299,30 +290,69 @@ done:
     return result;
 }
 
-static PyObject *or_null(PyObject *object) {
-    return object == Py_None ? NULL : object;
+/* How autograd gets to follow it: apply(x, added or None, weight, bias, (y, session)) -> y (fuse.py). */
+static PyObject *norm_function;
+
+PyObject *norm_set_function(PyObject *module, PyObject *function) {
+    (void)module;
+    Py_INCREF(function);
+    Py_XDECREF(norm_function);
+    norm_function = function;
+    Py_RETURN_NONE;
+}
+
+static PyObject *follow(const call *c, PyObject *y) {
+    PyObject *made = PyTuple_Pack(2, y, (PyObject *)c->frame->session);
+    PyObject *result = made ? PyObject_CallFunctionObjArgs(norm_function, c->x, c->z ? c->z : Py_None, c->layer.weight,
+                                                           c->layer.bias, made, NULL)
+                            : NULL;
+    Py_XDECREF(made);
+    return result;
+}
+
+/* y, or NULL without an exception: it cannot be done here. */
+static PyObject *run(call *c) {
+    c->form = c->frame->form;
+    if (!can_do(c) || PyErr_Occurred() || frame_enter_owner(c->frame, c->layer.weight))
+        return NULL;
+    c->store = session_store(c->frame->session, c->x_view.device);
+    if (!c->store || torch_queue(c->x_view.device, &c->queue))
+        return NULL;
+    PyObject *y = forward(c), *followed = y ? follow(c, y) : NULL;
+    Py_XDECREF(y);
+    return followed;
+}
+
+PyObject *norm_leaf(frame *f, PyObject *dict, PyObject *x) {
+    call c;
+    memset(&c, 0, sizeof c);
+    c.frame = f, c.x = x;
+    return module_read_norm(dict, &c.layer) ? run(&c) : NULL;
+}
+
+/* Both are called as they are, without hooks. */
+static int are_bare(PyObject *norm, PyObject *activation, PyObject **dict) {
+    *dict = module_dict(norm);
+    PyObject *other = *dict && activation != Py_None ? module_dict(activation) : NULL;
+    const int bare = *dict && module_is_bare(*dict) && (!other || module_is_bare(other));
+    Py_XDECREF(other);
+    return bare;
 }
 
 PyObject *norm_forward(PyObject *self, PyObject *args) {
     call c;
+    PyObject *norm, *activation, *dict = NULL, *y = NULL;
     memset(&c, 0, sizeof c);
     c.frame = (frame *)self;
-    if (!PyArg_ParseTuple(args, "OOOOOOOppdd", &c.x, &c.z, &c.weight, &c.bias, &c.running_mean, &c.running_variance,
-                          &c.batches, &c.relu, &c.is_curve, &c.momentum, &c.epsilon))
+    if (!PyArg_ParseTuple(args, "OOOOpp", &norm, &activation, &c.x, &c.z, &c.relu, &c.is_curve))
         return NULL;
-    c.form = c.frame->form;
-    c.z = or_null(c.z), c.batches = or_null(c.batches);
-    const int possible = can_do(&c);
-    if (PyErr_Occurred())
-        return NULL;
-    if (!possible)
-        Py_RETURN_NONE;
-    if (frame_enter_owner(c.frame, c.weight))
-        return NULL;
-    c.store = session_store(c.frame->session, c.x_view.device);
-    if (!c.store || torch_queue(c.x_view.device, &c.queue))
-        return NULL;
-    return forward(&c);
+    c.z = c.z == Py_None ? NULL : c.z;
+    if (torch_grad_is_enabled() == 1 && are_bare(norm, activation, &dict) && module_read_norm(dict, &c.layer))
+        y = run(&c);
+    Py_XDECREF(dict);
+    if (y || PyErr_Occurred())
+        return y;
+    Py_RETURN_NONE;
 }
 
 PyObject *norm_rebuild(entry *e) {
@@ -342,116 +372,7 @@ PyObject *norm_rebuild(entry *e) {
     return tensor;
 }
 
-/* ---- backward ---- */
-
-static int is_unchanged(const norm_held *h) {
-    return !torch_check_version(h->weight, h->weight_version) && !torch_check_version(h->bias, h->bias_version);
-}
-
-typedef struct back {
-    norm_held *held;
-    tensor_view view; /* of dy, dx and dz */
-    comet_tensor dy, dx, dz;
-    comet_cuda_slot slot, y_slot;
-    comet_tensor x, y;
-    int32_t *status;
-    void *queue;
-} back;
-
-/* Where u is: its stream, or x itself. */
-static int find_source(back *b, entry *e, comet_cuda_slot *slot, comet_tensor *tensor, int *is_stream) {
-    if (entry_settle(e))
-        return -1;
-    *is_stream = e->raw == NULL;
-    *tensor = e->memory;
-    if (e->raw) {
-        tensor->data = view_data(e->raw);
-        return torch_check_version(e->raw, e->view.version); /* as autograd does for what it keeps */
-    }
-    e->site->loads++;
-    if (entry_learn(e))
-        return -1;
-    comet_status status = comet_device_store_slot(e->store, e->held, b->queue, slot, &b->status);
-    return status == COMET_OK ? 0 : raise_status(status, "a batch norm's stream");
-}
-
-static int run_backward(back *b, float *dgamma, float *dbeta) {
-    norm_held *h = b->held;
-    comet_codec_params params = COMET_CODEC_PARAMS_INIT, y_params = COMET_CODEC_PARAMS_INIT;
-    comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
-    comet_cuda_norm_residual_back residual = COMET_CUDA_NORM_RESIDUAL_BACK_INIT;
-    int of_u = 0, of_y = 0;
-    size_t bytes;
-    if (find_source(b, h->u, &b->slot, &b->x, &of_u) || (h->y && find_source(b, h->y, &b->y_slot, &b->y, &of_y)))
-        return -1;
-    y_params.keep_mask = 1;
-    residual.dz = &b->dz;
-    if (h->y) {
-        residual.y_slot = of_y ? &b->y_slot : NULL, residual.y = of_y ? NULL : &b->y;
-        residual.y_params = &y_params;
-    }
-    comet_status status = comet_cuda_norm_workspace(&b->dy, &params, &bytes);
-    if (status == COMET_OK)
-        status = comet_device_store_exec(h->u->store, b->queue, bytes, &exec);
-    if (status == COMET_OK)
-        status = comet_cuda_norm_backward(&h->norm, of_u ? &b->slot : NULL, of_u ? NULL : &b->x, &b->dy, &b->dx, dgamma,
-                                          dbeta, &params, &exec, b->status, h->norm.adds ? &residual : NULL);
-    return status == COMET_OK ? 0 : raise_status(status, "a batch norm's backward pass");
-}
-
-/* dy in the order of x: as it is, or a copy. */
-static PyObject *in_order_of(PyObject *dy, const tensor_view *x) {
-    tensor_view v;
-    if (view_read_any(dy, &v) == 0 && same_strides(&v, x) && (uintptr_t)v.data % 16 == 0) {
-        Py_INCREF(dy);
-        return dy;
-    }
-    PyErr_Clear();
-    PyObject *copy = torch_like(x);
-    PyObject *done = copy ? PyObject_CallMethod(copy, "copy_", "O", dy) : NULL;
-    Py_XDECREF(done);
-    if (!done)
-        Py_CLEAR(copy);
-    return copy;
-}
-
-PyObject *norm_values(PyObject *norm, comet_norm_pass *pass) {
-    const norm_held *h = (const norm_held *)norm;
-    entry *e = h->u;
-    void *queue;
-    if (entry_settle(e))
-        return NULL;
-    if (e->raw || !e->held) /* exact: there is no error to foresee */
-        return Py_BuildValue("");
-    PyObject *u = torch_like(&e->view);
-    if (!u || torch_queue(e->view.device, &queue)) {
-        Py_XDECREF(u);
-        return NULL;
-    }
-    comet_tensor memory = e->memory;
-    memory.data = view_data(u);
-    const comet_cuda_epilogue as_it_is = COMET_CUDA_EPILOGUE_INIT; /* of x's type: a grid alone makes fp32 */
-    comet_status status = comet_device_store_load(e->store, e->held, queue, &as_it_is, &memory);
-    if (status != COMET_OK) {
-        raise_status(status, "decompressing a batch norm's input");
-        Py_CLEAR(u);
-    }
-    pass->scale = h->norm.inverse_std, pass->gamma = h->norm.gamma, pass->beta = h->norm.beta;
-    pass->relu = h->norm.relu && !h->norm.adds; /* behind an add the gradient is what the ReLU's mask has left of it */
-    return u;
-}
-
-/* Backward, and then who watches gets the gradient at the norm's output: behind the add that is dz. */
-static int show_gradient(norm_held *h, PyObject *gradient, back *b, float *dgamma, float *dbeta) {
-    if (run_backward(b, dgamma, dbeta))
-        return -1;
-    PyObject *observer = h->observer;
-    h->observer = NULL;
-    PyObject *done = observer ? PyObject_CallFunctionObjArgs(observer, (PyObject *)h, gradient, NULL) : NULL;
-    const int failed = observer && !done;
-    Py_XDECREF(observer), Py_XDECREF(done);
-    return failed ? -1 : 0;
-}
+/* ---- the type ---- */
 
 static int norm_set_observer(PyObject *self, PyObject *value, void *unused) {
     norm_held *h = (norm_held *)self;
@@ -467,37 +388,8 @@ static PyGetSetDef norm_attributes[] = {
     {"observer", NULL, norm_set_observer, "observer(norm, gradient): called once, in backward", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
-/* backward(dy) -> dx, dgamma, dbeta, dz or None */
-static PyObject *norm_backward(PyObject *self, PyObject *gradient) {
-    norm_held *h = (norm_held *)self;
-    back b = {.held = h};
-    const int has_dz = h->norm.adds, new_dz = has_dz && h->norm.relu;
-    PyObject *dy = NULL, *dx = NULL, *dz = NULL, *dgamma = NULL, *dbeta = NULL, *result = NULL;
-    b.view = h->u->view;
-    if (!is_unchanged(h) || torch_queue(b.view.device, &b.queue) || !(dy = in_order_of(gradient, &b.view)) ||
-        !(dx = torch_like(&b.view)) || (new_dz && !(dz = torch_like(&b.view))) ||
-        !(dgamma = torch_empty(&h->norm.channels, 1, COMET_F32, b.view.device)) ||
-        !(dbeta = torch_empty(&h->norm.channels, 1, COMET_F32, b.view.device)))
-        goto done;
-    if (has_dz && !new_dz) {
-        Py_INCREF(dy);
-        dz = dy; /* without a ReLU it is what came in */
-    }
-    b.dy = b.dx = b.dz = h->u->memory;
-    b.dy.data = view_data(dy), b.dx.data = view_data(dx), b.dz.data = dz ? view_data(dz) : NULL;
-    if (show_gradient(h, dz ? dz : dy, &b, view_data(dgamma), view_data(dbeta)) == 0)
-        result = PyTuple_Pack(4, dx, dgamma, dbeta, dz ? dz : Py_None);
-done:
-    Py_XDECREF(dy), Py_XDECREF(dx), Py_XDECREF(dz), Py_XDECREF(dgamma), Py_XDECREF(dbeta);
-    return result;
-}
-
-static PyMethodDef norm_methods[] = {
-    {"backward", norm_backward, METH_O, "backward(dy) -> dx, dgamma, dbeta, dz or None"}, {NULL, NULL, 0, NULL}};
-
 int norm_make_type(PyObject *module) {
     static PyType_Slot slots[] = {{Py_tp_dealloc, norm_dealloc},
-                                  {Py_tp_methods, norm_methods},
                                   {Py_tp_getset, norm_attributes},
                                   {Py_tp_doc, (void *)"What the backward pass of a batch norm needs."},
                                   {0, NULL}};

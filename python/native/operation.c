@@ -2,6 +2,8 @@
 #include "operation.h"
 
 #include "control.h"
+#include "module_parts.h"
+#include "norm.h"
 
 PyTypeObject *leaf_type;
 
@@ -141,17 +143,6 @@ PyObject *operation_torch_function(PyObject *self, PyObject *arguments) {
 
 /* ---- leaves ---- */
 
-/* Computes a batch norm's module with libcomet's own kernels (fuse.py): (module, input) -> output, or None. */
-static PyObject *normalise;
-
-PyObject *operation_set_normalise(PyObject *module, PyObject *function) {
-    (void)module;
-    Py_INCREF(function);
-    Py_XDECREF(normalise);
-    normalise = function;
-    Py_RETURN_NONE;
-}
-
 /* One for each module, whatever sessions it belongs to: which pass it is in the thread knows. */
 typedef struct leaf {
     PyObject_HEAD operation op;
@@ -207,93 +198,12 @@ static void leaf_dealloc(PyObject *self) {
     object_free(self);
 }
 
-/* ---- what a module is made of; borrowed references ---- */
-
-/* Keys of a module's dict, made once. */
-enum {
-    PLACE,
-    FORWARD,
-    TRAINING,
-    PARAMETERS,
-    BUFFERS,
-    HOOKS,
-    HOOKS_END = HOOKS + 4,
-    WEIGHT = HOOKS_END,
-    RUNNING_MEAN,
-    KEYS
-};
-
-static PyObject *keys[KEYS];
-
-static int make_keys(void) {
-    static const char *const names[KEYS] = {"_compiled_call_impl",
-                                            "forward",
-                                            "training",
-                                            "_parameters",
-                                            "_buffers",
-                                            "_forward_hooks",
-                                            "_forward_pre_hooks",
-                                            "_backward_hooks",
-                                            "_backward_pre_hooks",
-                                            "weight",
-                                            "running_mean"};
-    for (int i = 0; i < KEYS; i++)
-        if (!(keys[i] = PyUnicode_InternFromString(names[i])))
-            return -1;
-    return 0;
-}
-
-/* Borrowed; NULL: it is not there. */
-static PyObject *in_dict(PyObject *dict, int key) {
-    return PyDict_GetItemWithError(dict, keys[key]);
-}
-
-/* Hooks of all modules: PyTorch's dicts (ops.py). */
-static PyObject *global_hooks;
-
-PyObject *operation_set_global_hooks(PyObject *module, PyObject *dicts) {
-    (void)module;
-    Py_INCREF(dicts);
-    Py_XDECREF(global_hooks);
-    global_hooks = dicts;
-    Py_RETURN_NONE;
-}
-
-static int has_any(PyObject *dict) {
-    return dict && PyDict_Check(dict) && PyDict_Size(dict) > 0;
-}
-
-/* Nothing but its forward runs when it is called, and that is the one of its class. */
-static int is_bare(const leaf *l, PyObject *module, PyObject *dict) {
-    if (Py_TYPE(module) != l->type || in_dict(dict, FORWARD))
-        return 0;
-    for (int key = HOOKS; key < HOOKS_END; key++)
-        if (has_any(in_dict(dict, key)))
-            return 0;
-    for (Py_ssize_t i = 0; global_hooks && i < PyTuple_Size(global_hooks); i++)
-        if (has_any(PyTuple_GetItem(global_hooks, i)))
-            return 0;
-    return 1;
-}
-
-/* As it is registered. What is computed whenever it is asked for is none. */
-static PyObject *registered(PyObject *dict, int where, int key) {
-    PyObject *all = in_dict(dict, where);
-    PyObject *found = all && PyDict_Check(all) ? in_dict(all, key) : NULL;
-    return found == Py_None ? NULL : found;
-}
-
-/* Statistics of the batch: in training, and where the module keeps none. */
-static int uses_batch(PyObject *dict) {
-    return in_dict(dict, TRAINING) == Py_True || !registered(dict, BUFFERS, RUNNING_MEAN);
-}
-
 /* ---- its call ---- */
 
 static int describe_leaf(const leaf *l, PyObject *module, PyObject *dict, operation_call *call) {
     call->source = module;
-    call->weight = registered(dict, PARAMETERS, WEIGHT);
-    call->is_training = call->op == OP_BATCH_NORM && uses_batch(dict);
+    call->weight = module_registered(dict, MODULE_PARAMETERS, MODULE_WEIGHT);
+    call->is_training = call->op == OP_BATCH_NORM && module_uses_batch(dict);
     if (!l->find)
         return 0;
     PyObject *pool = PyObject_CallFunctionObjArgs(l->find, module, NULL);
@@ -307,18 +217,15 @@ static PyObject *run_leaf(const leaf *l, PyObject *module, PyObject *dict, opera
     PyObject *result = NULL, *own;
     if (describe_leaf(l, module, dict, call))
         return NULL;
-    if (call->is_training && running->session->own_norms && normalise)
-        result = PyObject_CallFunctionObjArgs(normalise, module, call->input, NULL);
-    if (result && result != Py_None)
+    if (call->is_training && running->session->own_norms)
+        result = norm_leaf(running, dict, call->input);
+    if (result || PyErr_Occurred())
         return result;
-    Py_XDECREF(result);
-    if (PyErr_Occurred())
-        return NULL;
     if (l->before && l->before != Py_None) {
         own = l->before;
         Py_INCREF(own);
     } else {
-        own = PyObject_GetAttrString(module, "forward"); /* without hooks nothing else is in a module's call */
+        own = module_forward(module); /* without hooks nothing else is in a module's call */
     }
     result = own ? run(running, call, own, call->args, call->kwargs) : NULL;
     Py_XDECREF(own);
@@ -347,8 +254,8 @@ static PyObject *leaf_call(PyObject *self, PyObject *args, PyObject *kwargs) {
         call.input = argument(args, kwargs, 0, "input");
     const int follows = call.input ? torch_grad_is_enabled() : 0;
     if (follows > 0)
-        dict = PyObject_GetAttrString(module, "__dict__");
-    if (dict && is_bare(l, module, dict)) {
+        dict = module_dict(module);
+    if (dict && Py_TYPE(module) == l->type && module_is_bare(dict)) {
         result = run_leaf(l, module, dict, &call);
     } else if (!PyErr_Occurred()) {
         if (follows > 0)
@@ -366,14 +273,14 @@ static int put(leaf *l) {
     PyObject *module = PyWeakref_GetObject(l->module);
     if (l->in_place++ > 0 || !module || module == Py_None)
         return 0;
-    PyObject *dict = PyObject_GetAttrString(module, "__dict__");
+    PyObject *dict = module_dict(module);
     if (!dict)
         return -1;
-    PyObject *before = in_dict(dict, PLACE);
+    PyObject *before = module_item(dict, MODULE_PLACE);
     Py_XINCREF(before);
     Py_XDECREF(l->before);
     l->before = before;
-    const int failed = PyDict_SetItem(dict, keys[PLACE], (PyObject *)l);
+    const int failed = PyDict_SetItem(dict, module_key(MODULE_PLACE), (PyObject *)l);
     Py_DECREF(dict);
     return failed ? -1 : 0;
 }
@@ -382,10 +289,10 @@ static int take_away(leaf *l) {
     PyObject *module = PyWeakref_GetObject(l->module);
     if (--l->in_place > 0 || !module || module == Py_None)
         return 0;
-    PyObject *dict = PyObject_GetAttrString(module, "__dict__");
+    PyObject *dict = module_dict(module);
     int failed = !dict;
-    if (dict && in_dict(dict, PLACE) == (PyObject *)l) {
-        failed = l->before ? PyDict_SetItem(dict, keys[PLACE], l->before) : PyDict_DelItem(dict, keys[PLACE]);
+    if (dict && module_item(dict, MODULE_PLACE) == (PyObject *)l) {
+        failed = l->before ? PyDict_SetItem(dict, module_key(MODULE_PLACE), l->before) : PyDict_DelItem(dict, module_key(MODULE_PLACE));
         Py_CLEAR(l->before);
     } /* else somebody has put something over us, who may call us: we stay what we are */
     Py_XDECREF(dict);
@@ -431,6 +338,6 @@ int operation_make_type(PyObject *module) {
                                   {0, NULL}};
     static PyType_Spec spec = {"libcomet._native.Leaf", sizeof(leaf), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                                slots};
-    leaf_type = make_keys() ? NULL : (PyTypeObject *)PyType_FromSpec(&spec);
+    leaf_type = module_make_keys() ? NULL : (PyTypeObject *)PyType_FromSpec(&spec);
     return leaf_type ? PyModule_AddObjectRef(module, "Leaf", (PyObject *)leaf_type) : -1;
 }

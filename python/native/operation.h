@@ -18,8 +18,6 @@ extern PyTypeObject *leaf_type;
 int operation_make_type(PyObject *module);
 
 PyObject *operation_set_known(PyObject *module, PyObject *table);
-PyObject *operation_set_global_hooks(PyObject *module, PyObject *dicts);
-PyObject *operation_set_normalise(PyObject *module, PyObject *function);
 
 /* Methods of a frame. */
 PyObject *operation_torch_function(PyObject *self, PyObject *arguments);

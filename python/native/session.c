@@ -9,6 +9,7 @@
 #include "entry.h"
 #include "frame.h"
 #include "held.h"
+#include "norm.h"
 
 PyTypeObject *session_type;
 
@@ -160,6 +161,26 @@ PyObject *session_no_thresholds(session *s, comet_device device, int64_t channel
         s->no_threshold_room[at] = room;
     }
     return s->no_thresholds[at];
+}
+
+/* PyTorch takes microseconds to make a tensor, and a network has dozens of such tables. */
+void *session_table(session *s, comet_device device, void *queue, size_t bytes, PyObject **owner) {
+    enum { CHUNK = 256 << 10, ALIGNMENT = 16 };
+    table_chunk *chunk = &s->tables[device_number(device)];
+    bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (!chunk->tensor || chunk->queue != queue || chunk->left < bytes) {
+        const int64_t size = bytes > CHUNK ? (int64_t)bytes : CHUNK;
+        PyObject *tensor = torch_empty(&size, 1, COMET_U8, device), *before = chunk->tensor;
+        if (!tensor)
+            return NULL;
+        *chunk = (table_chunk){tensor, queue, view_data(tensor), (size_t)size};
+        Py_XDECREF(before);
+    }
+    void *table = chunk->at;
+    chunk->at += bytes, chunk->left -= bytes;
+    Py_INCREF(chunk->tensor);
+    *owner = chunk->tensor;
+    return table;
 }
 
 int32_t *session_index_status(session *s, comet_device device) {
@@ -320,6 +341,7 @@ static void session_dealloc(PyObject *self) {
         comet_device_store_free(s->stores[i]); /* entries hold a reference to the session: there are none */
         Py_CLEAR(s->no_thresholds[i]);
         Py_CLEAR(s->index_status[i]);
+        Py_CLEAR(s->tables[i].tensor);
     }
     for (site *at = s->first, *next; at; at = next) {
         next = at->next;
@@ -348,10 +370,8 @@ int session_note_norm(session *s, PyObject *norm) {
     return failed ? -1 : 0;
 }
 
-/* Once. */
-static PyObject *session_last_norm(PyObject *self, PyObject *unused) {
-    session *s = (session *)self;
-    (void)unused;
+/* The one that this thread has just unpacked; once. */
+static PyObject *take_norm(session *s) {
     PyObject *key = thread_key(), *norm = key && s->norms ? PyDict_GetItemWithError(s->norms, key) : NULL;
     Py_XINCREF(norm);
     if (norm && PyDict_DelItem(s->norms, key))
@@ -360,6 +380,18 @@ static PyObject *session_last_norm(PyObject *self, PyObject *unused) {
     if (!norm && !PyErr_Occurred())
         PyErr_SetString(PyExc_RuntimeError, "libcomet: no batch norm was unpacked");
     return norm;
+}
+
+static PyObject *session_norm_backward(PyObject *self, PyObject *gradient) {
+    PyObject *norm = take_norm((session *)self), *result = NULL;
+    const int follows = norm ? torch_grad_is_enabled() : -1; /* create_graph=True */
+    if (follows > 0)
+        PyErr_SetString(PyExc_RuntimeError, "libcomet's batch norm cannot be differentiated twice: attach with "
+                                            "own_norms=False, and libcomet.torch.unfuse(model) if it is fused");
+    else if (follows == 0)
+        result = norm_backward(norm, gradient);
+    Py_XDECREF(norm);
+    return result;
 }
 
 static PyObject *session_frame(PyObject *self, PyObject *names) {
@@ -485,7 +517,7 @@ static PyGetSetDef session_attributes[] = {
 static PyMethodDef session_methods[] = {
     {"frame", session_frame, METH_O, "frame(names) -> Frame: for one forward pass"},
     {"unpack", session_unpack, METH_O, "unpack(kept) -> tensor: the second of autograd's hooks"},
-    {"last_norm", session_last_norm, METH_NOARGS, "last_norm() -> Norm: that this thread has just unpacked"},
+    {"norm_backward", session_norm_backward, METH_O, "norm_backward(dy): of the batch norm that was just unpacked"},
     {"poll", session_poll, METH_NOARGS, "poll(): settles what has arrived, without waiting"},
     {"stats", session_stats, METH_NOARGS, "stats() -> dict"},
     {"sites", session_sites, METH_NOARGS, "sites() -> list of dicts, in the order of the network"},
@@ -493,6 +525,7 @@ static PyMethodDef session_methods[] = {
     {"set_plan", budget_plan, METH_O, "set_plan([(site, place, lead), ...])"},
     {"begin_measuring", budget_begin_measuring, METH_NOARGS, "the next pass is frugal, and measured"},
     {"end_measuring", budget_end_measuring, METH_NOARGS, "end_measuring() -> the peak that was measured, or None"},
+    {"held_bytes", budget_held_bytes, METH_NOARGS, "held_bytes() -> those of streams on the GPU of the budget"},
     {"measured", budget_measured, METH_NOARGS, "measured() -> the sites of the last pass, and what they need"},
     {"reset_peak", session_reset_peak, METH_NOARGS, "reset_peak()"},
     {NULL, NULL, 0, NULL}};

@@ -91,6 +91,14 @@ typedef struct budget {
 
 enum { SESSION_DEVICES = 17 }; /* the CPU and 16 GPUs */
 
+/* Memory of a GPU that small tables are cut from. It goes when the last of them does. */
+typedef struct table_chunk {
+    PyObject *tensor; /* NULL: there is none yet */
+    void *queue;
+    char *at;
+    size_t left;
+} table_chunk;
+
 typedef struct session {
     PyObject_HEAD
         /* options */
@@ -117,6 +125,7 @@ typedef struct session {
     PyObject *tensor;                /* and what came out */
     PyObject *no_thresholds[SESSION_DEVICES], *index_status[SESSION_DEVICES];
     int64_t no_threshold_room[SESSION_DEVICES];
+    table_chunk tables[SESSION_DEVICES];
     double kept_bytes, shape_bytes, index_bytes, index_raw_bytes;
     uint64_t kept_tensors;
     budget budget;
@@ -129,6 +138,10 @@ site *session_site(session *s, const site *key, PyObject *name);
 
 /* A table of NaN, one for each channel: no thresholds. Borrowed; NULL with an exception. */
 PyObject *session_no_thresholds(session *s, comet_device device, int64_t channels);
+
+/* Memory for a small table on a GPU, aligned to 16 bytes, which lives as long as *owner: a new reference. NULL with an
+ * exception. */
+void *session_table(session *s, comet_device device, void *queue, size_t bytes, PyObject **owner);
 
 /* A word that packing indices on a GPU reports into. NULL with an exception. */
 int32_t *session_index_status(session *s, comet_device device);
@@ -151,7 +164,7 @@ int session_is_head(session *s, site *at, comet_device device);
 /* Forgets the tensor that was decoded last. */
 void session_drop_read(session *s);
 
-/* The batch norm whose values this thread has asked autograd for: norm.c. */
+/* The batch norm whose values this thread has asked autograd for: norm.h. */
 int session_note_norm(session *s, PyObject *norm);
 
 /* unpack: what autograd calls in backward. */

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch_api.h"
 
+#include <string.h>
+
 /* ---- names, kept for the life of the process ---- */
 
 static struct {
     PyObject *tensor_type;
     PyObject *dtypes[3]; /* in the order of comet_dtype: fp32, fp16, bf16 */
     PyObject *uint8, *int64, *boolean;
-    PyObject *empty_strided, *reciprocal, *current_stream, *memory_alloc, *memory_delete;
+    PyObject *empty_strided, *empty_like, *reciprocal, *current_stream, *memory_alloc, *memory_delete;
     PyObject *storage_expired, *storage_free, *rescale, *full_nan, *zeros, *is_grad_enabled, *pinned, *upload,
         *current_device;
     PyObject *cpu, *cuda; /* a device, and a list of devices */
@@ -16,7 +18,7 @@ static struct {
 static struct {
     PyObject *data_ptr, *shape, *stride, *dtype, *version, *is_cuda, *is_cpu, *get_device, *detach, *contiguous,
         *as_strided, *untyped_storage, *weak_ref, *mul_, *device, *clone, *max, *item, *grad_fn, *requires_grad,
-        *nbytes, *base, *to_float, *is_floating_point;
+        *nbytes, *base, *to_float, *is_floating_point, *is_contiguous;
 } name;
 
 static int take(PyObject *from, const char *key, PyObject **to) {
@@ -58,7 +60,8 @@ static int make_names(void) {
                      {&name.nbytes, "nbytes"},
                      {&name.base, "_base"},
                      {&name.to_float, "float"},
-                     {&name.is_floating_point, "is_floating_point"}};
+                     {&name.is_floating_point, "is_floating_point"},
+                     {&name.is_contiguous, "is_contiguous"}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!*all[i].to && !(*all[i].to = PyUnicode_InternFromString(all[i].text)))
             return -1;
@@ -73,6 +76,7 @@ PyObject *torch_api_set(PyObject *module, PyObject *names) {
         take(names, "float16", &torch.dtypes[COMET_F16]) || take(names, "bfloat16", &torch.dtypes[COMET_BF16]) ||
         take(names, "uint8", &torch.uint8) || take(names, "int64", &torch.int64) ||
         take(names, "bool", &torch.boolean) || take(names, "empty_strided", &torch.empty_strided) ||
+        take(names, "empty_like", &torch.empty_like) ||
         take(names, "reciprocal", &torch.reciprocal) || take(names, "current_stream", &torch.current_stream) ||
         take(names, "memory_alloc", &torch.memory_alloc) || take(names, "memory_delete", &torch.memory_delete) ||
         take(names, "storage_expired", &torch.storage_expired) || take(names, "storage_free", &torch.storage_free) ||
@@ -183,6 +187,12 @@ int view_read_any(PyObject *tensor, tensor_view *view) {
 
 int view_read(PyObject *tensor, tensor_view *view) {
     return (PyObject *)Py_TYPE(tensor) == torch.tensor_type ? view_read_any(tensor, view) : 1;
+}
+
+int view_is_alike(const tensor_view *a, const tensor_view *b) {
+    const size_t bytes = sizeof(int64_t) * (size_t)a->ndim;
+    return a->ndim == b->ndim && a->dtype == b->dtype && !memcmp(a->shape, b->shape, bytes) &&
+           !memcmp(a->strides, b->strides, bytes);
 }
 
 /* ---- the order of memory ---- */
@@ -344,6 +354,14 @@ int torch_is_floating(PyObject *tensor) {
     return answer == Py_True;
 }
 
+int torch_is_dense_f32(PyObject *tensor) {
+    PyObject *dtype = PyObject_GetAttr(tensor, name.dtype);
+    PyObject *answer = dtype ? PyObject_CallMethodObjArgs(tensor, name.is_contiguous, NULL) : NULL;
+    const int is_so = answer == Py_True && dtype == torch.dtypes[COMET_F32] && read_flag(tensor, name.is_cuda) == 1;
+    Py_XDECREF(dtype), Py_XDECREF(answer);
+    return PyErr_Occurred() ? -1 : is_so;
+}
+
 int torch_is_of_parameter(PyObject *tensor) {
     PyObject *base = PyObject_GetAttr(tensor, name.base);
     if (!base) {
@@ -421,6 +439,10 @@ static PyObject *empty_strided(const int64_t *shape, const int64_t *strides, int
     }
     Py_DECREF(both);
     return result;
+}
+
+PyObject *torch_same(PyObject *tensor) {
+    return PyObject_CallFunctionObjArgs(torch.empty_like, tensor, NULL);
 }
 
 PyObject *torch_like(const tensor_view *view) {

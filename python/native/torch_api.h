@@ -37,6 +37,9 @@ int view_read(PyObject *tensor, tensor_view *view);
 /* The same of a parameter, or any other subclass. */
 int view_read_any(PyObject *tensor, tensor_view *view);
 
+/* The same type, shape and strides. */
+int view_is_alike(const tensor_view *a, const tensor_view *b);
+
 /* The tensor's pointer; NULL with or without an exception if it has none. */
 void *view_data(PyObject *tensor);
 
@@ -50,6 +53,7 @@ int view_in_memory_order(const tensor_view *view, map_order order, comet_tensor 
 PyObject *torch_detach(PyObject *tensor);
 PyObject *torch_clone(PyObject *tensor);       /* contiguous */
 PyObject *torch_like(const tensor_view *view); /* empty, same shape and strides */
+PyObject *torch_same(PyObject *tensor);        /* the same of a tensor without gaps: takes half the time */
 PyObject *torch_empty(const int64_t *shape, int ndim, int dtype, comet_device device);
 PyObject *torch_as_strided(PyObject *tensor, const tensor_view *view);
 PyObject *torch_float(PyObject *tensor); /* fp32: itself, or a copy */
@@ -66,6 +70,7 @@ PyObject *torch_upload(const void *data, size_t bytes, comet_device device); /* 
 int torch_is_leaf(PyObject *tensor);
 int torch_is_floating(PyObject *tensor);
 int torch_is_of_parameter(PyObject *tensor); /* a view of one */
+int torch_is_dense_f32(PyObject *tensor);    /* contiguous, fp32, on a GPU: 1, 0, or -1 and an exception */
 double torch_greatest(PyObject *tensor);     /* waits; for tensors of a CPU */
 long long torch_version(PyObject *tensor);
 /* -1 and PyTorch's own exception: it was written to in place since then. */

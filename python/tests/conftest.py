@@ -21,6 +21,8 @@ def pytest_configure(config):
     config.option.reportchars += "s"  # says what was skipped, and why
     torch.set_num_threads(1)  # tensors are small, and threads that wait for each other on a busy machine take seconds
     make_deterministic()
+    if not NO_GPU:
+        torch.cuda.synchronize()  # CUDA's own memory is there before any test looks at the process's
 
 
 def make_deterministic():

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Default mode: what comes back is within the bound of its use. `grad_fn._saved_...` asks for it as backward does."""
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -54,6 +56,7 @@ def test_result_of_a_relu_keeps_its_mask(dtype, inplace, device):
 
 @pytest.mark.parametrize("curve", [nn.SiLU(), nn.SiLU(True), nn.GELU(), nn.GELU("tanh")], ids=str)
 def test_input_of_a_curve(curve, device):
+    curve = copy.deepcopy(curve)  # each test its own: a session may live as long as its module
     attach(curve, error_rel=ERROR)
     x = activation(4, 8, 16, 16, device=device)
     before = x.detach().clone()
@@ -62,7 +65,7 @@ def test_input_of_a_curve(curve, device):
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm(16), nn.GroupNorm(2, 8)], ids=["layer", "group"])
 def test_input_of_a_row_norm(norm, device):
-    norm.to(device)
+    norm = copy.deepcopy(norm).to(device)
     attach(norm, error_rel=ERROR)
     x = activation(4, 8, 16, 16, device=device)
     assert_within(norm(x).grad_fn._saved_input.view_as(x), x, ERROR / 3 * rms(x))

@@ -36,7 +36,7 @@ def _functions():
         "Tensor": torch.Tensor,
         "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
         "uint8": torch.uint8, "int64": torch.int64, "bool": torch.bool,
-        "empty_strided": torch.empty_strided,
+        "empty_strided": torch.empty_strided, "empty_like": torch.empty_like,
         "reciprocal": torch.reciprocal,
         "is_grad_enabled": torch.is_grad_enabled,
         "rescale": _rescale, "full_nan": _full_nan, "zeros": _zeros,

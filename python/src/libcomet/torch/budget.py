@@ -92,13 +92,18 @@ def first_once(rows):
 
 
 class _Peak:
-    """PyTorch's greatest peak. The C module has it, and must not have the session through it: nothing would be freed."""
+    """PyTorch's greatest peak. The C module has it, and must not have the session through it: a circle lives on."""
 
     def __init__(self, index):
         self.index, self.bytes = index, 0
 
+    def read(self):
+        """(PyTorch's bytes now, the most of them since the peak was reset)"""
+        found = torch.cuda.memory_stats_as_nested_dict(self.index)["allocated_bytes"]["all"]
+        return found["current"], found["peak"]
+
     def now(self):
-        return torch.cuda.memory_stats_as_nested_dict(self.index)["allocated_bytes"]["all"]["peak"]
+        return self.read()[1]
 
     def since_last(self):
         """Of all that happened since this was called before."""
@@ -116,7 +121,8 @@ class Budget:
         self.flight = min(128 * MIB, limit // 16)
         self._peak = _Peak(self.index)
         self.plan, self.tries, self.exceeded, self.measured_passes = None, 0, 0, 0
-        self.collecting_is_measured, self.stopped_collecting = False, False
+        self.base = 0  # the most that was allocated beside streams when a measured pass began
+        self.collects, self.collecting_is_measured, self.stopped_collecting = False, False, False
         self.again = None  # blocks that are done again; None: not decided yet
         chosen = {block.module for block in session._blocks}
         self.blocks = [session._block(module, self._is_done_again) for module in recompute.blocks_of(session.model)
@@ -142,37 +148,50 @@ class Budget:
 
     # ---- passes ----
 
-    def begin_pass(self, observer):
-        """Before a forward pass: plans anew where something was measured. Returns who watches the pass."""
-        native = self.session.native
+    def begin_pass(self):
+        """Before a forward pass: plans anew where something was measured. Returns whether statistics for a controller
+        may be collected in it."""
+        native, base = self.session.native, self._base()
         if not self.measured_passes:
-            self.measured_passes = 1
+            self.measured_passes, self.base = 1, base
             native.begin_measuring()
-        else:
-            self._end_pass()
-        collects = observer is not None and observer.collects
-        if collects and not self.collecting_is_measured:
-            self.collecting_is_measured = True
-            if self.plan is not None and not self._collecting_fits():
-                return self._stop_collecting()
-            native.begin_measuring()
-        return observer
-
-    def _end_pass(self):
-        native = self.session.native
+            return False
         sites = first_once(native.measured())
         if sites and not all(site.was_read for site in sites) and self.tries < TRIES:
             self.tries += 1  # backward has not come to them: the measurement goes on
-            return
+            return False
+        self.tries = 0
         peak = native.end_measuring()
         if peak is None:
             self._check()
-            return
-        self.tries = 0
+        # Or there is memory now that the last measurement did not meet: the first step makes the optimizer's state.
+        if (peak is not None and not self._is_usable(peak, base)) or base > self.base + SLACK / 2 * self.limit:
+            self._measure(base)
+            return False
+        if peak is not None:
+            self._make_plan(sites)
+        return self.plan is not None and self._may_collect()
+
+    def _base(self):
+        """What is allocated and no stream: weights, gradients, the optimizer's state, what is the user's."""
+        return self._peak.read()[0] - self.session.native.held_bytes()
+
+    def _measure(self, base):
+        self.base = max(self.base, base)
         self.measured_passes += 1
-        if peak > self.limit:
-            self._refuse(peak)
-        self._make_plan(sites)
+        self.session.native.begin_measuring()
+
+    def _is_usable(self, peak, base):
+        """After a pass that was measured, with nothing on the device that can be elsewhere: whether it fits."""
+        collected, self.collects = self.collects, False
+        if peak <= self.limit:
+            return True
+        if not collected:
+            self._refuse(peak + max(0, base - self.base))
+        self._stop_collecting()
+        self.exceeded += 1
+        self.session.native.set_plan(None)
+        return False
 
     def _check(self):
         """After a pass that went by the plan. A budget that was exceeded all the same is planned with more slack."""
@@ -224,6 +243,19 @@ class Budget:
 
     # ---- statistics for a controller take memory, too ----
 
+    def _may_collect(self):
+        if self.stopped_collecting:
+            return False
+        if not self.collecting_is_measured and not self._collecting_fits():
+            self._stop_collecting()
+        return not self.stopped_collecting
+
+    def begin_collecting(self):
+        """The pass that begins collects statistics. The first of these is measured."""
+        if not self.collecting_is_measured:
+            self.collecting_is_measured = self.collects = True
+            self._measure(self.base)
+
     def _collecting_fits(self):
         """Norms are decoded once more for them: two tensors of a site at the most."""
         needs = zip(self.plan.sites, self.plan.needs(len(self.plan.sites), len(self.plan.sites))[1])
@@ -231,9 +263,7 @@ class Budget:
 
     def _stop_collecting(self):
         self.stopped_collecting = True
-        self.session._warn("statistics for the controller do not fit into the budget: bounds stay as they are")
-        self.session.control.detach()
-        return None
+        self.session.control.give_up("its statistics do not fit into the budget")
 
     def end(self):
         self.session.native.set_plan(None)
@@ -242,7 +272,8 @@ class Budget:
         """For the report."""
         plan = self.plan
         return {"limit_mib": self.limit / MIB, "peak_mib": self.peak / MIB, "exceeded": self.exceeded,
-                "measured_passes": self.measured_passes, "is_planned": plan is not None,
+                "measured_passes": self.measured_passes,
+                "is_planned": plan is not None,
                 "sites_on_host": plan.hosted if plan else None,
                 "sites_as_they_are": len(plan.sites) - plan.kept if plan else None,
                 "sites": len(plan.sites) if plan else None,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controllers: they set the bound of each held tensor from statistics of the training (docs/theory.md).
 
-An iteration is a step of the optimizer: its hook ends one. In every tenth iteration, as far as libcomet's controller
-wants it, passes are watched: what each layer and batch norm reads and which gradients come back is looked at by
+An iteration is a step of the optimizer: its hook ends one. In every tenth iteration, later every hundredth if bounds
+have settled, passes are watched: what each layer and batch norm reads and which gradients come back is looked at by
 libcomet's own functions (native/collect.c), on a GPU without waiting for it. All other iterations run as without one.
 
 What a held tensor is used for is learnt while the model runs, from the operations that hold it:
@@ -29,6 +29,7 @@ METHODS = ("comet", "comet:paper", "acgc", "budget", "fixed")
 
 _EVENTS = 4096  # decisions that are remembered
 _LEARNT = 8     # passes of one iteration that are watched for nothing but what there is
+_RAREST = 10    # times as rarely as the controller asks for are statistics collected where bounds have settled
 _WARM = 1000    # updates that a momentum buffer is taken to have seen which was there before the session
 
 
@@ -144,6 +145,8 @@ class Control:
         self._made, self._limits = None, {}
         self._known_sites, self._passes, self._collects = -1, 0, False
         self._pending = self._loss = self._to_load = None
+        self._observed, self._decided = False, False
+        self._rest = self._skips = 0  # times that statistics are wanted and not collected: from now on, the next time
         self._updates, self._steps, self._undo = 0, 0, []
         if method == "fixed" or session.options.exact or session.options.codec != "eb":
             self.method = "fixed"
@@ -221,24 +224,38 @@ class Control:
             return
         self.native.make(known)
         self._made = known
+        self._decided, self._rest, self._skips = False, 0, 0
         if self._to_load is not None:
             state, self._to_load = self._to_load, None
             self._load_native(state)
 
     # ---- iterations ----
 
-    def watch(self):
+    def watch(self, may_collect=True):
         """Who watches a pass that is about to begin; None: nobody."""
         if self.native is None:
             return None
         self._passes += 1
         if self._passes == 1:
-            self._collects = self._pending is None and self.native.wants(self.iteration)
+            self._collects = self._is_time() and may_collect and self._pending is None
             if self._collects:
                 self.native.begin()
         is_new = self._made is None or self.sites.site_count != self._known_sites
         learns = is_new and self._passes <= _LEARNT
         return Pass(self, self._collects) if self._collects or learns else None
+
+    def _is_time(self):
+        if not self.native.wants(self.iteration):
+            return False
+        self._rest -= 1
+        return self._rest < 0
+
+    def _rest_longer(self, has_changed):
+        """An iteration with statistics takes up to three times as long as another. Where they change nothing they are
+        collected more and more rarely, and late in a training never as often as in its beginning."""
+        self._decided |= has_changed
+        skips = min(2 * self._skips + 1, _RAREST - 1) if self._decided and not has_changed else 0
+        self._skips = self._rest = max(skips, min(self.iteration // 200, _RAREST // 2 - 1))
 
     def _after_step(self, optimizer, *_):
         self._steps += 1
@@ -265,7 +282,10 @@ class Control:
                 self._learn()
             self._known_sites = self.sites.site_count
             self.native.apply()
-            self._remember()
+            has_changed = self._remember()
+            if self._observed or has_changed:
+                self._rest_longer(has_changed)
+            self._observed = False
             self.iteration += 1
 
     def _gather(self, found_inf):
@@ -291,6 +311,7 @@ class Control:
         momenta = tuple(total * factor for total, factor in zip(numbers, factors))
         squares = tuple(root * root if has_squares else 0.0 for root in numbers[count:2 * count])
         self.native.observe(iteration, momenta, squares, 1.0 if math.isnan(scale) else scale)
+        self._observed = True
 
     # ---- the loss ----
 
@@ -339,15 +360,19 @@ class Control:
     # ---- what was decided ----
 
     def _remember(self):
+        """Whether a bound has changed."""
+        has_changed = False
         for event in self.native.take_events():
             iteration, kin, name, cause, limit, use, before, after, rms, tightness, loss = event
             if kin >= 0:
                 uses = list(self._uses.get(kin, ()))
                 self._limits[kin] = self._limit_text(limit, uses[use][0] if 0 <= use < len(uses) else None)
             if kin < 0 or before != after:
+                has_changed = True
                 self.events.append({"time": time.time(), "iteration": iteration, "site": name, "before": before,
                                     "after": after, "cause": cause, "limit": self._limits.get(kin, limit), "rms": rms,
                                     "tightness": tightness, "loss": loss})
+        return has_changed
 
     @staticmethod
     def _limit_text(limit, kind):

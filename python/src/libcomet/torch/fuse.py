@@ -36,44 +36,25 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("libcomet's batch norm cannot be differentiated twice: attach with own_norms=False, and "
-                               "libcomet.torch.unfuse(model) if it is fused")
-        ctx.saved_tensors  # raises if they were dropped
-        dx, dweight, dbias, dadded = ctx.session.last_norm().backward(gradient)
-        return dx, dadded, dweight, dbias, None
+        ctx.saved_tensors  # raises if they were dropped; else the session knows now which norm it is
+        return ctx.session.norm_backward(gradient)
+
+
+# Without what Function.apply does for transforms of torch.func, which hooks do not work under.
+_native.set_norm_function(super(torch.autograd.Function, _Normalise).apply)
 
 
 def _is_plain(norm):
     return type(norm) in NORMS and norm.affine and norm.track_running_stats and norm.momentum is not None
 
 
-def _in_one(norm, x, added, relu, curve):
-    """y of the fused call, or None where it is not for this layer."""
-    running = scope.innermost()
-    if running is None or not norm.training or not x.is_cuda or not torch.is_grad_enabled():
-        return None
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        y = running.frame.norm(x, added, norm.weight, norm.bias, norm.running_mean, norm.running_var,
-                               norm.num_batches_tracked, relu, curve, norm.momentum, norm.eps)
-    return None if y is None else _Normalise.apply(x, added, norm.weight, norm.bias, (y, running.native))
-
-
-def _normalise(norm, x):
-    """A batch norm of a model that is not fused: the norm alone in one call. None: as usual."""
-    if not x.is_cuda or not _is_plain(norm) or x.dim() < 2 or x.numel() <= x.shape[1]:
-        return None
-    return _in_one(norm, x, None, False, False)
-
-
-_native.set_normalise(_normalise)
-
-
 def norm_act(norm, activation, x, added=None):
     """activation(norm(x) + added); both may be None."""
     relu, curve = isinstance(activation, nn.ReLU), isinstance(activation, CURVES)
-    if _is_plain(norm) and (relu or curve or activation is None) and not (curve and added is not None):
-        y = _in_one(norm, x, added, relu, curve)
+    running = scope.innermost()
+    if running is not None and type(norm) in NORMS and (relu or curve or activation is None) and \
+            not (curve and added is not None):
+        y = running.frame.norm(norm, activation, x, added, relu, curve)
         if y is not None:
             # SiLU works on a copy when it works in place, and the copy would be stored once more
             return y if not curve else F.silu(y) if isinstance(activation, nn.SiLU) else activation(y)

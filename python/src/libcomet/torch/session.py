@@ -162,9 +162,10 @@ class Session:
         return result
 
     def _begin_pass(self):
-        observer = self.control.watch()
-        if self.budget is not None:
-            observer = self.budget.begin_pass(observer)
+        may_collect = self.budget is None or self.budget.begin_pass()
+        observer = self.control.watch(may_collect)
+        if self.budget is not None and observer is not None and observer.collects:
+            self.budget.begin_collecting()
         return _Running(self, self._needs_mode(), observer)
 
     def _needs_mode(self):
