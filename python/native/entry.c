@@ -268,6 +268,7 @@ int entry_settle(entry *e) {
 int entry_learn(entry *e) {
     if (e->collects)
         collect_count_stored(e);
+    e->site->referenced += e->is_listed && !torch_storage_is_gone(e->watch);
     if (e->stats.nonzero > 0 && !e->grid.channels) {
         const double rms = rms_of(&e->stats);
         if (rms > 0)

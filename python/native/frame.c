@@ -365,14 +365,26 @@ static void notice_vector(frame *f, PyObject *tensor) {
     Py_XDECREF(first);
 }
 
-static PyObject *keep(frame *f, PyObject *tensor) {
-    f->session->kept_tensors++;
+static PyObject *keep(frame *f, PyObject *tensor, reason why, long long bytes) {
+    kept_count *count = &f->session->kept[why];
+    count->tensors++;
+    count->bytes += bytes > 0 ? (double)bytes : 0;
     return held_kept(tensor);
 }
 
-/* Most of what is saved is small, or a weight. */
-static int is_worth_a_look(const frame *f, PyObject *tensor) {
-    return tensor != f->now.weight && torch_bytes(tensor) >= (long long)f->session->least_bytes;
+/* Why a tensor that nothing is known of is kept, before its extents are read: most of them are small, or weights. */
+static reason why_kept_unread(const frame *f, PyObject *tensor, long long bytes) {
+    return f->now.op != OP_NONE && tensor == f->now.weight   ? REASON_WEIGHT
+           : bytes < (long long)f->session->least_bytes      ? REASON_SMALL
+           : f->form->kind == FORM_UNTOUCHED                 ? REASON_EXCLUDED
+           : f->now.op == OP_NONE                            ? REASON_FUNCTION
+                                                             : REASONS;
+}
+
+/* Why one is kept that a known function saves: it has no role. */
+static reason why_kept(frame *f, const tensor_view *v) {
+    const tensor_view *weight = weight_of(f);
+    return weight && has_extents_of(v, weight) ? REASON_WEIGHT : is_users(f, v) ? REASON_USERS : REASON_EXACT;
 }
 
 static PyObject *the_token;
@@ -400,29 +412,31 @@ static PyObject *frame_pack(PyObject *self, PyObject *tensor) {
     }
     if (f->waiting)
         notice_vector(f, tensor);
-    if (f->now.op == OP_NONE || !is_worth_a_look(f, tensor))
-        return PyErr_Occurred() ? NULL : keep(f, tensor);
+    const long long bytes = torch_bytes(tensor);
+    reason why = why_kept_unread(f, tensor, bytes);
+    if (why != REASONS)
+        return PyErr_Occurred() ? NULL : keep(f, tensor, why, bytes);
     const int readable = view_read(tensor, &v);
-    if (readable < 0)
+    if (readable != 0)
+        return readable < 0 ? NULL : keep(f, tensor, REASON_OTHER, bytes);
+    f->is_input = tensor == f->now.input;
+    const role r = role_of(f, &v);
+    if (PyErr_Occurred())
         return NULL;
-    if (readable == 0) {
-        f->is_input = tensor == f->now.input;
-        const role r = role_of(f, &v);
-        if (PyErr_Occurred())
-            return NULL;
-        if (r == ROLE_SHAPE) {
-            f->session->shape_bytes += (double)v.bytes;
-            return held_shape(&v);
-        }
-        if (r == ROLE_INDICES)
-            return hold_indices(f, tensor, &v);
-        if (r == ROLE_NOISE)
-            return hold_noise(f, tensor, &v);
-        if (r != ROLE_NONE)
-            return hold(f, tensor, &v, r);
-        f->session->kept_bytes += (double)v.bytes;
+    switch (r) {
+    case ROLE_SHAPE:
+        f->session->shape_bytes += (double)v.bytes;
+        return held_shape(&v);
+    case ROLE_INDICES:
+        return hold_indices(f, tensor, &v);
+    case ROLE_NOISE:
+        return hold_noise(f, tensor, &v);
+    case ROLE_NONE:
+        why = why_kept(f, &v);
+        return PyErr_Occurred() ? NULL : keep(f, tensor, why, bytes);
+    default:
+        return hold(f, tensor, &v, r);
     }
-    return keep(f, tensor);
 }
 
 /* ---- operations ---- */

@@ -80,10 +80,10 @@ static void kept_dealloc(PyObject *self) {
     object_free(self);
 }
 
-static PyObject *unpack_indices(held *h) {
+static PyObject *unpack_indices(const session *s, const held *h) {
     PyObject *tensor = torch_like(&h->view);
     void *queue;
-    if (!tensor || torch_queue(h->view.device, &queue)) {
+    if (!tensor || torch_queue(h->view.device, &queue) || session_check_indices(s, h->view.device)) {
         Py_XDECREF(tensor);
         return NULL;
     }
@@ -98,9 +98,9 @@ static PyObject *unpack_indices(held *h) {
     return tensor;
 }
 
-static PyObject *unpack_held(held *h) {
+static PyObject *unpack_held(const session *s, held *h) {
     if (h->packed)
-        return unpack_indices(h);
+        return unpack_indices(s, h);
     if (!h->entry)
         return torch_like(&h->view);
     if (!h->was_read) {
@@ -121,7 +121,7 @@ PyObject *held_unpack(session *s, PyObject *object) {
     if (Py_TYPE(object) == kept_type)
         return unpack_kept((const kept *)object);
     if (Py_TYPE(object) == held_type)
-        return unpack_held((held *)object);
+        return unpack_held(s, (held *)object);
     if (Py_TYPE(object) == norm_type)
         return session_note_norm(s, object) ? NULL : frame_token();
     return PyErr_Format(PyExc_TypeError, "not what pack returned");

@@ -185,9 +185,23 @@ void *session_table(session *s, comet_device device, void *queue, size_t bytes, 
 
 int32_t *session_index_status(session *s, comet_device device) {
     PyObject **word = &s->index_status[device_number(device)];
-    if (!*word && !(*word = torch_zero_word(device)))
-        return NULL;
-    return view_data(*word);
+    if (*word)
+        return view_data(*word);
+    *word = torch_pinned(sizeof(int32_t));
+    int32_t *status = *word ? view_data(*word) : NULL;
+    if (status)
+        *status = COMET_OK;
+    return status;
+}
+
+int session_check_indices(const session *s, comet_device device) {
+    PyObject *word = s->index_status[device_number(device)];
+    const volatile int32_t *status = word ? view_data(word) : NULL;
+    if (!status || *status == COMET_OK)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "libcomet: the indices of a max-pool are not of its windows: exclude that "
+                                        "layer, gradients of this step are wrong");
+    return -1;
 }
 
 /* ---- sites ---- */
@@ -406,7 +420,8 @@ static PyObject *session_poll(PyObject *self, PyObject *unused) {
     for (int i = 0; i < SESSION_DEVICES; i++) {
         if (!s->stores[i])
             continue;
-        if (session_poll_store(s, s->stores[i]))
+        if (session_poll_store(s, s->stores[i]) ||
+            session_check_indices(s, (comet_device){i ? COMET_CUDA : COMET_CPU, i ? i - 1 : 0}))
             return NULL;
         comet_status status = comet_device_store_health(s->stores[i]);
         if (status != COMET_OK) {
@@ -440,13 +455,30 @@ static int put_store(PyObject *dict, const comet_device_store_stats *t) {
            put_number(dict, "waits", (double)t->waits) || put_number(dict, "queues_joined", (double)t->queues_joined);
 }
 
+/* "kept": [(tensors, bytes), ...] by reason; and sums of all but weights. */
+static int put_kept(PyObject *dict, const kept_count *kept) {
+    PyObject *list = PyList_New(0);
+    double tensors = 0, bytes = 0;
+    for (int i = 0; list && i < REASONS; i++) {
+        tensors += i == REASON_WEIGHT ? 0 : (double)kept[i].tensors;
+        bytes += i == REASON_WEIGHT ? 0 : kept[i].bytes;
+        PyObject *row = Py_BuildValue("Kd", (unsigned long long)kept[i].tensors, kept[i].bytes);
+        if (!row || PyList_Append(list, row))
+            Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    const int failed = !list || PyDict_SetItemString(dict, "kept", list) ||
+                       put_number(dict, "kept_tensors", tensors) || put_number(dict, "kept_bytes", bytes);
+    Py_XDECREF(list);
+    return failed;
+}
+
 /* A dict for each device: {-1: CPU, 0: GPU 0, ...}, and what is held without a store. */
 static PyObject *session_stats(PyObject *self, PyObject *unused) {
     const session *s = (const session *)self;
     (void)unused;
     PyObject *all = PyDict_New();
-    if (!all || put_number(all, "kept_tensors", (double)s->kept_tensors) ||
-        put_number(all, "kept_bytes", s->kept_bytes) || put_number(all, "waited_ms", 1e3 * s->waited) ||
+    if (!all || put_kept(all, s->kept) || put_number(all, "waited_ms", 1e3 * s->waited) ||
         put_number(all, "shape_bytes", s->shape_bytes) || put_number(all, "index_bytes", s->index_bytes) ||
         put_number(all, "index_raw_bytes", s->index_raw_bytes)) {
         Py_XDECREF(all);
@@ -477,6 +509,7 @@ static PyObject *describe_site(const site *at) {
          put_number(dict, "rms", at->rms) || put_number(dict, "bound", at->used_bound) ||
          put_number(dict, "margin", at->margin) || put_number(dict, "saves", (double)at->saves) ||
          put_number(dict, "aliases", (double)at->aliases) || put_number(dict, "loads", (double)at->loads) ||
+         put_number(dict, "referenced", (double)at->referenced) ||
          put_number(dict, "misfits", (double)at->misfits) || put_number(dict, "kept", (double)at->kept) ||
          put_number(dict, "heads", (double)at->heads) || put_number(dict, "raw_total", at->raw_total) ||
          put_number(dict, "stored_total", at->stored_total)))

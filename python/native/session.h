@@ -52,6 +52,7 @@ typedef struct site {
     int32_t tensor;       /* of a controller (control.h), and 1 more; 0: none */
     uint64_t seen_saves;  /* that the controller knows of */
     uint64_t saves, aliases, loads, misfits;
+    uint64_t referenced;            /* loads whose tensor was still somebody's: compressing it saved nothing */
     uint64_t kept, heads;           /* as they were: for want of memory, because backward begins with them */
     double raw_total, stored_total; /* over all saves whose size is known */
     /* Of the last forward pass that went through here: */
@@ -71,6 +72,23 @@ typedef struct site {
 
 typedef struct entry entry;
 struct collect;
+
+/* Why a tensor is kept as it is: the numbers are report_data.py's too. */
+typedef enum reason {
+    REASON_FUNCTION, /* no known function saves it */
+    REASON_WEIGHT,
+    REASON_SMALL,
+    REASON_EXCLUDED, /* by include, exclude or forms */
+    REASON_USERS,    /* made by nobody: an input of the user's own */
+    REASON_EXACT,    /* of a known function, whose backward pass needs it exactly */
+    REASON_OTHER,    /* a subclass, a device of another kind */
+    REASONS
+} reason;
+
+typedef struct kept_count {
+    uint64_t tensors;
+    double bytes;
+} kept_count;
 
 /* For the GPU's memory; budget.c. */
 typedef struct budget {
@@ -126,8 +144,8 @@ typedef struct session {
     PyObject *no_thresholds[SESSION_DEVICES], *index_status[SESSION_DEVICES];
     int64_t no_threshold_room[SESSION_DEVICES];
     table_chunk tables[SESSION_DEVICES];
-    double kept_bytes, shape_bytes, index_bytes, index_raw_bytes;
-    uint64_t kept_tensors;
+    double shape_bytes, index_bytes, index_raw_bytes;
+    kept_count kept[REASONS];
     budget budget;
     struct collect *collect; /* in an iteration of which statistics are wanted, else NULL; the controller's */
 } session;
@@ -143,8 +161,11 @@ PyObject *session_no_thresholds(session *s, comet_device device, int64_t channel
  * exception. */
 void *session_table(session *s, comet_device device, void *queue, size_t bytes, PyObject **owner);
 
-/* A word that packing indices on a GPU reports into. NULL with an exception. */
+/* A word that packing indices on a GPU reports into, page-locked: the host may read it, too. NULL with an exception. */
 int32_t *session_index_status(session *s, comet_device device);
+
+/* -1 and an exception: indices were packed that are not of their windows, as far as the device has come. */
+int session_check_indices(const session *s, comet_device device);
 
 /* Waits, without the interpreter's lock, until it is known whether a stream fitted. Takes a reference and drops it. */
 int session_await(session *s, comet_device_store *store, comet_device_entry *held);

@@ -10,7 +10,7 @@ static struct {
     PyObject *dtypes[3]; /* in the order of comet_dtype: fp32, fp16, bf16 */
     PyObject *uint8, *int64, *boolean;
     PyObject *empty_strided, *empty_like, *reciprocal, *current_stream, *memory_alloc, *memory_delete;
-    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *zeros, *is_grad_enabled, *pinned, *upload,
+    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *is_grad_enabled, *pinned, *upload,
         *current_device;
     PyObject *cpu, *cuda; /* a device, and a list of devices */
 } torch;
@@ -81,7 +81,7 @@ PyObject *torch_api_set(PyObject *module, PyObject *names) {
         take(names, "memory_alloc", &torch.memory_alloc) || take(names, "memory_delete", &torch.memory_delete) ||
         take(names, "storage_expired", &torch.storage_expired) || take(names, "storage_free", &torch.storage_free) ||
         take(names, "rescale", &torch.rescale) || take(names, "full_nan", &torch.full_nan) ||
-        take(names, "zeros", &torch.zeros) || take(names, "is_grad_enabled", &torch.is_grad_enabled) ||
+        take(names, "is_grad_enabled", &torch.is_grad_enabled) ||
         take(names, "pinned", &torch.pinned) || take(names, "upload", &torch.upload) ||
         take(names, "current_device", &torch.current_device) || take(names, "cpu", &torch.cpu) ||
         take(names, "cuda", &torch.cuda))
@@ -485,11 +485,6 @@ PyObject *torch_rescale(PyObject *tensor, PyObject *by_channel, int dtype) {
 PyObject *torch_full_nan(int64_t count, comet_device device) {
     PyObject *where = device.kind == COMET_CPU ? torch.cpu : PyList_GetItem(torch.cuda, device.index);
     return where ? PyObject_CallFunction(torch.full_nan, "LO", (long long)count, where) : NULL;
-}
-
-PyObject *torch_zero_word(comet_device device) {
-    PyObject *where = device.kind == COMET_CPU ? torch.cpu : PyList_GetItem(torch.cuda, device.index);
-    return where ? PyObject_CallFunction(torch.zeros, "O", where) : NULL;
 }
 
 int torch_is_current(comet_device device) {

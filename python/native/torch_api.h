@@ -61,7 +61,6 @@ PyObject *torch_reciprocal(PyObject *tensor);
 PyObject *torch_multiply(PyObject *tensor, PyObject *other);                /* in place */
 PyObject *torch_rescale(PyObject *tensor, PyObject *by_channel, int dtype); /* in place, then of another type */
 PyObject *torch_full_nan(int64_t count, comet_device device);
-PyObject *torch_zero_word(comet_device device);                              /* 8 bytes of 0 */
 int torch_is_current(comet_device device);                                   /* 1, 0, or -1 and an exception */
 PyObject *torch_pinned(int64_t bytes);                                       /* page-locked, of the host */
 PyObject *torch_upload(const void *data, size_t bytes, comet_device device); /* in the order of the current queue */

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import libcomet.torch as comet
-from conftest import Program, attach
+from conftest import NO_GPU, Program, attach
 from libcomet.torch.control import Control
 
 ALWAYS = {"every": 1, "warmup": 10**6}  # statistics of every iteration, bounds as they are without a controller
@@ -182,6 +182,18 @@ def test_statistics_with_bf16(device):
         found = statistics(model, images, labels)
     assert found.keys() - expected.keys() == {"0.input"}  # a copy of the images
     same({site: found[site] for site in expected}, expected, but=("correction", "sensitivity"), rel=0.1)
+
+
+@pytest.mark.skipif(bool(NO_GPU), reason=f"no GPU: {NO_GPU}")
+def test_a_gpu_observes_what_a_cpu_does():
+    model, (images, labels) = network(), batch(torch.device("cpu"))
+    on_cpu = statistics(copy.deepcopy(model), images, labels)
+    on_gpu = statistics(model.cuda(), images.cuda(), labels.cuda())
+    assert on_cpu.keys() == on_gpu.keys() and on_cpu
+    for site, uses in on_cpu.items():
+        assert uses.keys() == on_gpu[site].keys() and uses
+        for kind, use in uses.items():
+            assert on_gpu[site][kind] == pytest.approx(use, rel=1e-3, abs=1e-9), f"{site}, {kind}"
 
 
 def test_two_half_batches_are_one(device):

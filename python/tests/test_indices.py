@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from conftest import Program, attach, same_bits
+from libcomet.torch import ops
 
 WINDOWS = [  # kernel, stride, padding, dilation, ceil_mode
     (2, 2, 0, 1, False), (3, 2, 1, 1, False), (3, 2, 1, 1, True), (2, 1, 0, 1, False), (3, 1, 1, 1, False),
@@ -134,3 +135,21 @@ def test_averages_need_no_values(pool, device):
     plain, model = run(AVERAGES[pool]), Program(AVERAGES[pool])
     attach(model)
     assert all(same_bits(*pair) for pair in zip(run(model), plain))
+
+
+def test_indices_that_are_not_of_their_windows(device, monkeypatch):
+    """They cannot be: but should a window be taken for another, gradients must not be wrong in silence. On a CPU that
+    is seen at once, and indices are kept as they are; on a GPU when backward comes to them, or in the next poll."""
+    monkeypatch.setitem(ops._LEAVES, nn.MaxPool2d, (ops.MAX_POOL, lambda module: (2, 2, 3, 3, 0, 0, 1, 1)))
+    model = nn.Sequential(nn.Conv2d(2, 2, 1), nn.MaxPool2d(3)).to(device)
+    session = attach(model)
+    y = model(torch.randn(2, 2, 18, 18, device=device))
+    if device.type == "cpu":
+        y.sum().backward()
+        assert session.stats()["index_bytes"] == 0
+        return
+    torch.cuda.synchronize()
+    with pytest.raises(RuntimeError, match="not of its windows"):
+        y.sum().backward()
+    with pytest.raises(RuntimeError, match="not of its windows"):
+        session.native.poll()

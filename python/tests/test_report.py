@@ -89,7 +89,7 @@ def test_fields(device):
     train(network, device)
     data, _, _ = reports(session)
     assert {"headline", "model", "attached", "passes", "versions", "options", "forms", "totals", "uses", "sites",
-            "memory", "time", "budget", "gpu_obstacle", "sections", "notes"} == data.keys()
+            "kept", "memory", "time", "budget", "gpu_obstacle", "sections", "notes"} == data.keys()
     assert data["passes"] == 2 and data["attached"] and data["model"] == "Sequential"
     assert data["versions"]["torch"] == torch.__version__
     assert data["options"]["error_rel"] == 0.3 and data["forms"] == {"default": "eb:0.3", "modules": []}
@@ -331,7 +331,7 @@ def made_up(monkeypatch, sites=200, extra=()):
     store.update({key: 5e8 for key in ("stored_bytes", "segment_bytes", "peak_segment_bytes", "workspace_bytes",
                                        "host_bytes", "peak_host_bytes")})
     stats = {"kept_tensors": 4000.0, "kept_bytes": 4e9, "waited_ms": 100.0, "shape_bytes": 4e9, "index_bytes": 4e8,
-             "index_raw_bytes": 4e9, 0: store}
+             "index_raw_bytes": 4e9, "kept": [(400, 4e9), (800, 1e8)] + [(0, 0.0)] * 5, 0: store}
     for name, value in (("is_available", True), ("max_memory_allocated", 3 * MIB),
                         ("get_device_name", "NVIDIA <H200>")):
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
@@ -357,10 +357,54 @@ def test_on_a_gpu(monkeypatch):
                   "GPU 0 cannot be used: it is on holiday"):
         assert words in notes
     assert "NVIDIA &lt;H200&gt;" in page and "still referenced" not in notes
-    assert "100 tensors in each pass" in text.replace("\n  ", " ") and "and 190 more" in text
+    assert re.search(r"not known +10 +95.4", text) and "and 190 more" in text
 
 
-def test_what_the_c_module_may_say_one_day(monkeypatch):
+def test_reasons(device):
+    """Why tensors are kept as they are, how many and how much of them in each pass."""
+    def function(layer, excluded, x):
+        x = layer(x)
+        return excluded(torch.sigmoid(layer(x) * 1)), torch.sigmoid(x.mean((0, 2, 3)))
+
+    network = Program(function, nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1)).to(device)
+    session = attach(network, exclude="parts.1", min_bytes=300)
+    x = torch.randn(2, 4, 16, 16, device=device)
+    for _ in range(2):
+        sum(y.sum() for y in network(x)).backward()
+    size = x.nbytes / MIB
+    found = {row["reason"]: (row["tensors"], row["mib"]) for row in session.report("dict")["kept"]}
+    assert found["your own input"] == (1, size)
+    assert found["saved by a function that is not known"] == (1, size)  # sigmoid
+    assert found["modules that are left out"] == (1, size)
+    assert found["weights"] == (3, 4 * (2 * 4 * 4 * 9 + 4 * 4) / MIB)
+    assert found["small (below min_bytes)"] == (1, 4 * 4 / MIB)  # the other sigmoid
+    assert set(found) <= set(report_data.REASONS)
+    section = next(one for one in session.report("dict")["sections"] if one["title"] == "Kept as they are")
+    assert [row[0] for row in section["rows"]][-1] == "small (below min_bytes)"
+
+
+def test_tensors_that_somebody_still_has(device):
+    """Compressing them saves nothing: the report says so, and of others it does not."""
+    kept = []
+
+    def function(first, second, keep, x):
+        x = first(x).relu()
+        if keep[0]:
+            kept.append(x)
+        return second(x)
+
+    keep = [False]
+    network = Program(lambda first, second, x: function(first, second, keep, x), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
+    session = attach(network.to(device))
+    x = torch.randn(2, 4, 16, 16, device=device)
+    for keep[0] in (False, True):
+        for _ in range(2):
+            network(x).sum().backward()
+        notes = " ".join(session.report("dict")["notes"])
+        assert ("2 tensors are still referenced" in notes) == keep[0], notes
+
+
+def test_note_on_referenced_tensors(monkeypatch):
     data = reports(made_up(monkeypatch, extra={"referenced": 1, "form": 0}))[0]
     assert any("200 tensors are still referenced" in note for note in data["notes"])
 
@@ -420,7 +464,7 @@ def test_sections_of_others(monkeypatch):
         "rows": [[100, "a" * 90, 0.25], [200, "b", 0.5]], "notes": ["Every 100 steps & more."]})
     session.budget = types.SimpleNamespace(section=lambda: None)
     data, text, page = reports(session)
-    assert [section["title"] for section in data["sections"]] == ["Decisions <of the controller>"]
+    assert [section["title"] for section in data["sections"]] == ["Decisions <of the controller>", "Kept as they are"]
     assert "Decisions &lt;of the controller&gt;" in page and "a" * 90 in page and "0.25" in text
     assert "- Every 100 steps & more.\n" in text and "Every 100 steps &amp; more." in page
 

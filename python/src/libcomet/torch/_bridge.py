@@ -14,10 +14,6 @@ def _full_nan(count, device):
     return torch.full((count,), float("nan"), device=device)
 
 
-def _zeros(device):
-    return torch.zeros(2, dtype=torch.int32, device=device)
-
-
 def _pinned(count):
     return torch.empty(count, dtype=torch.uint8, pin_memory=True)
 
@@ -39,7 +35,7 @@ def _functions():
         "empty_strided": torch.empty_strided, "empty_like": torch.empty_like,
         "reciprocal": torch.reciprocal,
         "is_grad_enabled": torch.is_grad_enabled,
-        "rescale": _rescale, "full_nan": _full_nan, "zeros": _zeros,
+        "rescale": _rescale, "full_nan": _full_nan,
         "pinned": _pinned, "upload": _upload,
         "current_device": torch._C._cuda_getDevice if has_cuda else _no_cuda,
         "current_stream": torch._C._cuda_getCurrentRawStream if has_cuda else _no_cuda,

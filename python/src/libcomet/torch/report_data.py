@@ -18,6 +18,9 @@ SINCE = "since the last torch.cuda.reset_peak_memory_stats(), or since the proce
 USES = {"layer input": "layer input", "relu": "ReLU result", "curve input": "SiLU/GELU input",
         "batch norm input": "batch norm input", "row norm input": "row norm input", "mask": "dropout mask",
         "dropout": "dropout mask"}
+# Why a tensor is kept as it is: native/session.h
+REASONS = ("saved by a function that is not known", "weights", "small (below min_bytes)", "modules that are left out",
+           "your own input", "backward needs it exactly", "of a kind that cannot be held")
 COUNTS = ("saves", "loads", "aliases", "misfits", "kept", "heads")
 DTYPES = {0: "float32", 1: "float16", 2: "bfloat16", 3: "uint8", 100: "int64", 101: "bool"}  # native/torch_api.h
 
@@ -115,6 +118,12 @@ def merged(rows, *keys):
     return result
 
 
+def _kept(stats, passes):
+    """Why tensors were kept as they are: rows of a reason, and how many and how much in each pass."""
+    return [{"reason": reason, "tensors": tensors / max(passes, 1), "mib": size / MIB / max(passes, 1)}
+            for reason, (tensors, size) in zip(REASONS, stats["kept"]) if tensors]
+
+
 def _totals(stats, rows, passes):
     each = MIB * max(passes, 1)
     indices, packed = stats["index_raw_bytes"] / each, stats["index_bytes"] / each
@@ -183,11 +192,6 @@ def _notes_of_passes(session, data):
 
 def _notes_of_kept(session, data):
     totals, rows, count = data["totals"], data["sites"], max(data["passes"], 1)
-    if totals["kept_tensors"]:
-        yield (f"Kept exactly, as they are: {plural(round(totals['kept_tensors'], 1), 'tensor')} in each pass. These "
-               f"are weights, inputs of your own, tensors below {_least_text(session.options)} (min_bytes), what "
-               "excluded modules save, and what functions save that are not known to stand an error: losses, softmax, "
-               f"anything that others wrote. Of known functions, weights aside, it is {mib(totals['kept_mib'])} MiB.")
     if session.options.exact:
         yield "Mode 'exact': what is held loses nothing; inputs of layers, norms, SiLU and GELU are kept as they are."
     heads = sum(row["heads"] * row["tensor_mib"] for row in rows) / count
@@ -223,9 +227,11 @@ def _notes_of_use(session, data):
     refused = sum(row["refused"] for row in data["memory"]["devices"])
     if refused:
         yield f"There was no memory for {plural(refused, 'stream')}: those tensors stayed as they were."
-    still = sum(row.get("referenced", 0) for row in rows)  # where the C module knows
+    still = sum(row.get("referenced", 0) for row in rows)
     if still:
-        yield f"{plural(still, 'tensor')} are still referenced by somebody else: compressing them saved no memory."
+        first = next(row["name"] for row in rows if row.get("referenced", 0))
+        yield (f"{plural(still, 'tensor')} are still referenced by somebody else when backward reads them: compressing "
+               f"them saved no memory. The first is {first}.")
 
 
 def _notes_of_device(data):
@@ -239,12 +245,21 @@ def _notes_of_device(data):
 # ---- sections of others ----
 
 
-def _sections(session):
+def _sections(session, kept):
     """Tables of what else a session has: its controller, its budget. Such an object has a method section(), which
     returns {"title": text, "columns": texts, "rows": lists of texts and numbers, "notes": texts}, or None."""
     parts = [getattr(session, name, None) for name in ("control", "budget")]
     found = [part.section() for part in parts if hasattr(part, "section")]
-    return [section for section in found if section]
+    return [section for section in (*found, _kept_section(kept)) if section]
+
+
+def _kept_section(kept):
+    rows = [[row["reason"], f"{row['tensors']:.4g}", mib(row["mib"])]
+            for row in sorted(kept, key=lambda row: -row["mib"])]
+    return rows and {"title": "Kept as they are", "columns": ["why", "tensors in each pass", "MiB"], "rows": rows,
+                     "notes": ["Functions that are not known to stand an error are losses, softmax, products of two "
+                               "activations, and anything that others wrote. A tensor counts once for each function "
+                               "that saves it."]}
 
 
 def _budget(session):
@@ -269,7 +284,7 @@ def collect(session):
     passes = session._passes
     forms, shown_forms = _forms(session, names)
     rows = [_row(site, max(passes, 1), forms) for site in sites]
-    totals, numbers = _totals(stats, rows, passes), _devices(session, stats)
+    totals, numbers, kept = _totals(stats, rows, passes), _devices(session, stats), _kept(stats, passes)
     uses = [{key: row[key] for key in ("use", "raw_mib", "stored_mib", "ratio")} for row in merged(rows, "use")]
     data = {
         "headline": _headline(totals), "model": type(session.model).__name__, "attached": bool(session._undo),
@@ -277,11 +292,11 @@ def collect(session):
         "versions": {"libcomet": libcomet.__version__, "torch": torch.__version__, "cuda": torch.version.cuda or "",
                      "python": platform.python_version()},
         "options": _plain(vars(session.options), names), "forms": shown_forms,
-        "totals": totals, "uses": uses, "sites": rows,
+        "totals": totals, "uses": uses, "sites": rows, "kept": kept,
         "memory": {"torch_peak_since": SINCE, "devices": [_memory(number, stats) for number in numbers]},
         "time": {"waited_ms": stats["waited_ms"] / max(passes, 1), "waited_ms_total": stats["waited_ms"]},
         "budget": _budget(session),
-        "gpu_obstacle": _bridge.gpu_obstacle(), "sections": _sections(session)}
+        "gpu_obstacle": _bridge.gpu_obstacle(), "sections": _sections(session, kept)}
     data["notes"] = [*_notes_of_passes(session, data), *_notes_of_kept(session, data), *_notes_of_use(session, data),
                      *_notes_of_device(data)]
     return data

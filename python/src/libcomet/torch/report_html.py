@@ -268,8 +268,8 @@ def _summary(data):
     skipped = ("Device", "Memory", "Host", "Form ")  # have tables of their own
     pairs = [pair for pair in facts(data) if not pair[0].startswith(skipped)]
     pairs.insert(1, ("In each pass", data["headline"].partition(": ")[2]))
-    pairs.append(("Kept exactly", f"{totals['kept_tensors']:.4g} tensors in each pass; {mib(totals['kept_mib'])} MiB "
-                                  "of functions that are known, weights aside"))
+    pairs.append(("Kept exactly", f"{totals['kept_tensors']:.4g} tensors in each pass, {mib(totals['kept_mib'])} MiB, "
+                                  "weights aside"))
     if totals["shapes_mib"]:
         pairs.append(("Shapes alone", f"{mib(totals['shapes_mib'])} MiB in each pass, of which no values are kept"))
     return _facts("Summary", pairs)
