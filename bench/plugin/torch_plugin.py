@@ -5,7 +5,7 @@ to save memory: time, what the host does, memory.
 
   torch_plugin.py --data photographs.tar                               ResNet-50, TF32 and bf16, four variants
   torch_plugin.py --data photographs.npy --variants plain,hooks,fuse,fp8 --precisions bf16 --json found.json
-  torch_plugin.py --device cpu --models resnet18 --batch 4 --image 64 --steps-before 2 --steps 2 --photographs 8
+  torch_plugin.py --device cpu --models resnet18 --batch 4 --image 64 --steps-before 2 --steps 2 --row 2 --settle 0
                                                                        tries the logic; nothing of it is a result
 
 libcomet must be importable (PYTHONPATH), for 'hooks' and 'fuse'. Variants:
@@ -24,7 +24,8 @@ variant begins with the weights and the momentum of that. Then come --warm-up st
 and the measurements, each in steps of its own:
 
   ms               of a step, the median: CUDA events around it, the device awaited after each
-  ms in a row      of a step in a run in which nothing is awaited
+  ms in a row      of a step in a run of 100 in which nothing is awaited; in these the controller looks at statistics,
+                   as it does for the rest of a training
   host ms          until the host had issued a step, the device idle before. In the file, too: 'host CPU ms' is the
                    processor time of the thread that called (the forward pass and the optimiser; backward has a thread
                    of its own), 'process CPU ms' that of all threads
@@ -35,7 +36,7 @@ and the measurements, each in steps of its own:
   first MiB        the same for a variant's first step, in which it has not learnt any size yet
   reserved MiB     the most that PyTorch had taken from the driver, all included
   held MiB         what was there between forward and backward, less what is static
-  loss             of the last step; all variants saw the same images in the same order
+  loss             of the last step; plain and Comet's variants saw the same images in the same order
 """
 import argparse
 import collections
@@ -64,6 +65,7 @@ KINDS = [
     ("comet other codecs", r"(?<!\w)(de)?compress_kernel\b"),
     ("copies", r"^mem(cpy|set)\b"),
 ]
+SETTLED = ("plain", *OF_COMET)  # so that their losses can be compared
 READY = 4  # batches that lie ready on the device: steps differ, and none of them makes its images
 
 
@@ -254,7 +256,7 @@ def measure(options, setting, variant, state, ready, device, tell):
         first_peak = device.peak()
         found["first loss"] = first_loss.item()
         tell("warm-up")
-        for _ in range(options.warm_up - 1):
+        for _ in range(options.warm_up - 1 + (options.settle if variant in SETTLED else 0)):
             training.step(*next_batch(ready))
         device.synchronize()
         tell("time and memory")
@@ -262,7 +264,7 @@ def measure(options, setting, variant, state, ready, device, tell):
         before = training.session and store_of(training.session.stats(), setting.device)
         device.reset_peak()
         found.update(time_steps(training, ready, options.steps, device))
-        found.update(time_in_a_row(training, ready, options.steps, device))
+        found.update(time_in_a_row(training, ready, options.row, device))
         if device.is_gpu:
             found.update({"peak MiB": mib(device.peak() - static), "first MiB": mib(first_peak - static),
                           "reserved MiB": mib(device.peak_reserved()), "static MiB": mib(static), "base MiB": mib(base),
@@ -273,7 +275,7 @@ def measure(options, setting, variant, state, ready, device, tell):
             after = store_of(training.session.stats(), setting.device)
             found["comet per step"] = difference(after, before, ("saves", "loads", "misfits", "refused", "waits",
                                                                  "spills", "fetches", "queues_joined"),
-                                                 2 * options.steps)
+                                                 options.steps + options.row)
             found["stats"] = training.session.stats()
         found["loss"] = training.step(*next_batch(ready)).item()
         tell("what is held")
@@ -389,7 +391,11 @@ def parse(arguments):
     add("--steps-before", type=int, default=200, metavar="STEPS",
         help="of plain training before anything is measured; 0: random weights (default %(default)s)")
     add("--warm-up", type=int, default=6, metavar="STEPS", help="of each variant (default %(default)s)")
-    add("--steps", type=int, default=20, help="that are timed, and again in a row (default %(default)s)")
+    add("--settle", type=int, default=200, metavar="STEPS",
+        help="more for plain and Comet, until its controller has come to rest (default %(default)s)")
+    add("--steps", type=int, default=20, help="that are timed one by one (default %(default)s)")
+    add("--row", type=int, default=100, metavar="STEPS",
+        help="that are timed in a row: the controller's statistics are among them (default %(default)s)")
     add("--profile", type=int, default=3, metavar="STEPS", help="in the profiler; 0: none (default %(default)s)")
     add("--time-hooks", action="store_true", help="also what the host's time goes to, in a run of its own")
     add("--kinds", action="store_true", help="also print the time of kernels by kind")
@@ -402,8 +408,8 @@ def parse(arguments):
     for model in options.models:
         if model not in known:
             parser.error(f"torchvision has no network '{model}' for images")
-    if options.warm_up < 1 or options.steps < 1:
-        parser.error("--warm-up and --steps must be 1 or more")
+    if min(options.warm_up, options.steps, options.row) < 1:
+        parser.error("--warm-up, --steps and --row must be 1 or more")
     if set(options.variants) & set(OF_COMET):
         try:
             import libcomet.torch  # noqa: F401 (better to know it now)

@@ -374,11 +374,11 @@ static PyObject *keep(frame *f, PyObject *tensor, reason why, long long bytes) {
 
 /* Why a tensor that nothing is known of is kept, before its extents are read: most of them are small, or weights. */
 static reason why_kept_unread(const frame *f, PyObject *tensor, long long bytes) {
-    return f->now.op != OP_NONE && tensor == f->now.weight   ? REASON_WEIGHT
-           : bytes < (long long)f->session->least_bytes      ? REASON_SMALL
-           : f->form->kind == FORM_UNTOUCHED                 ? REASON_EXCLUDED
-           : f->now.op == OP_NONE                            ? REASON_FUNCTION
-                                                             : REASONS;
+    return f->now.op != OP_NONE && tensor == f->now.weight ? REASON_WEIGHT
+           : bytes < (long long)f->session->least_bytes    ? REASON_SMALL
+           : f->form->kind == FORM_UNTOUCHED               ? REASON_EXCLUDED
+           : f->now.op == OP_NONE                          ? REASON_FUNCTION
+                                                           : REASONS;
 }
 
 /* Why one is kept that a known function saves: it has no role. */

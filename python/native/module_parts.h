@@ -28,9 +28,9 @@ typedef enum module_name {
 int module_make_keys(void);
 PyObject *module_key(module_name name);
 
-PyObject *module_dict(PyObject *module);                   /* a new reference */
-PyObject *module_forward(PyObject *module);                /* a new reference */
-PyObject *module_item(PyObject *dict, module_name name);   /* NULL: it is not there */
+PyObject *module_dict(PyObject *module);                 /* a new reference */
+PyObject *module_forward(PyObject *module);              /* a new reference */
+PyObject *module_item(PyObject *dict, module_name name); /* NULL: it is not there */
 
 /* Nothing but its forward runs when it is called, and that is the one of its class. */
 int module_is_bare(PyObject *dict);

@@ -292,7 +292,8 @@ static int take_away(leaf *l) {
     PyObject *dict = module_dict(module);
     int failed = !dict;
     if (dict && module_item(dict, MODULE_PLACE) == (PyObject *)l) {
-        failed = l->before ? PyDict_SetItem(dict, module_key(MODULE_PLACE), l->before) : PyDict_DelItem(dict, module_key(MODULE_PLACE));
+        failed = l->before ? PyDict_SetItem(dict, module_key(MODULE_PLACE), l->before)
+                           : PyDict_DelItem(dict, module_key(MODULE_PLACE));
         Py_CLEAR(l->before);
     } /* else somebody has put something over us, who may call us: we stay what we are */
     Py_XDECREF(dict);

@@ -10,8 +10,7 @@ static struct {
     PyObject *dtypes[3]; /* in the order of comet_dtype: fp32, fp16, bf16 */
     PyObject *uint8, *int64, *boolean;
     PyObject *empty_strided, *empty_like, *reciprocal, *current_stream, *memory_alloc, *memory_delete;
-    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *is_grad_enabled, *pinned, *upload,
-        *current_device;
+    PyObject *storage_expired, *storage_free, *rescale, *full_nan, *is_grad_enabled, *pinned, *upload, *current_device;
     PyObject *cpu, *cuda; /* a device, and a list of devices */
 } torch;
 
@@ -76,12 +75,11 @@ PyObject *torch_api_set(PyObject *module, PyObject *names) {
         take(names, "float16", &torch.dtypes[COMET_F16]) || take(names, "bfloat16", &torch.dtypes[COMET_BF16]) ||
         take(names, "uint8", &torch.uint8) || take(names, "int64", &torch.int64) ||
         take(names, "bool", &torch.boolean) || take(names, "empty_strided", &torch.empty_strided) ||
-        take(names, "empty_like", &torch.empty_like) ||
-        take(names, "reciprocal", &torch.reciprocal) || take(names, "current_stream", &torch.current_stream) ||
-        take(names, "memory_alloc", &torch.memory_alloc) || take(names, "memory_delete", &torch.memory_delete) ||
-        take(names, "storage_expired", &torch.storage_expired) || take(names, "storage_free", &torch.storage_free) ||
-        take(names, "rescale", &torch.rescale) || take(names, "full_nan", &torch.full_nan) ||
-        take(names, "is_grad_enabled", &torch.is_grad_enabled) ||
+        take(names, "empty_like", &torch.empty_like) || take(names, "reciprocal", &torch.reciprocal) ||
+        take(names, "current_stream", &torch.current_stream) || take(names, "memory_alloc", &torch.memory_alloc) ||
+        take(names, "memory_delete", &torch.memory_delete) || take(names, "storage_expired", &torch.storage_expired) ||
+        take(names, "storage_free", &torch.storage_free) || take(names, "rescale", &torch.rescale) ||
+        take(names, "full_nan", &torch.full_nan) || take(names, "is_grad_enabled", &torch.is_grad_enabled) ||
         take(names, "pinned", &torch.pinned) || take(names, "upload", &torch.upload) ||
         take(names, "current_device", &torch.current_device) || take(names, "cpu", &torch.cpu) ||
         take(names, "cuda", &torch.cuda))
