@@ -66,7 +66,7 @@ KINDS = [
     ("copies", r"^mem(cpy|set)\b"),
 ]
 SETTLED = ("plain", *OF_COMET)  # so that their losses can be compared
-READY = 4  # batches that lie ready on the device: steps differ, and none of them makes its images
+READY = 16  # batches that lie ready on the device: steps differ, none of them makes its images, none is known by heart
 
 
 # ---- one measurement each ----
@@ -242,7 +242,7 @@ def difference(after, before, names, steps):
     return {f"{name} per step": (after[name] - before[name]) / steps for name in names if name in after}
 
 
-def measure(options, setting, variant, state, ready, device, tell):
+def measure(options, setting, variant, state, feed, ready, device, tell):
     device.clear()
     base = device.allocated()  # images, and what libraries have taken by now
     training = Training(setting, variant, state, comet_options(options))
@@ -257,7 +257,7 @@ def measure(options, setting, variant, state, ready, device, tell):
         found["first loss"] = first_loss.item()
         tell("warm-up")
         for _ in range(options.warm_up - 1 + (options.settle if variant in SETTLED else 0)):
-            training.step(*next_batch(ready))
+            training.step(*feed.batch(options.batch, setting.layout))
         device.synchronize()
         tell("time and memory")
         static = base + training.own_bytes() if device.is_gpu else None
@@ -326,8 +326,10 @@ def measure_all(options, feed, device, write):
             def tell(part, variant=variant):
                 progress.add(f"{name} {variant}: {part}", 1, always=part == "first step" and not progress.terminal)
 
-            # a new rotation: every variant meets the images in the same order
-            rows.append(measure_safely(options, setting, variant, state, collections.deque(batches), device, tell))
+            # every variant meets the images in the same order
+            feed.order.manual_seed(2), feed.chance.manual_seed(2)
+            ready = collections.deque(batches)
+            rows.append(measure_safely(options, setting, variant, state, feed, ready, device, tell))
             rows[-1]["loss before"] = state and state["loss"]
             device.clear()
             write(rows)
@@ -378,7 +380,7 @@ def parse(arguments):
     add("--data", nargs="+", metavar="PATH",
         help="photographs: a .tar or a folder of JPEG files, .npy or .npz of torch_images.py (default: smooth random "
              "images, which are not photographs)")
-    add("--photographs", type=int, default=1024, metavar="N", help="at most as many are read (default %(default)s)")
+    add("--photographs", type=int, default=4096, metavar="N", help="at most as many are read (default %(default)s)")
     add("--models", type=words(), default=["resnet50"], metavar="NAME,...", help="of torchvision (default resnet50)")
     add("--precisions", type=words(("tf32", "bf16", "fp32")), default=["tf32", "bf16"], metavar="NAME,...",
         help="of tf32, bf16 (autocast), fp32 (default tf32,bf16)")

@@ -39,12 +39,13 @@ typedef struct call {
     comet_device_store *store;
     void *queue;
     int64_t channels;
+    float *gamma, *beta, *running_mean, *running_variance; /* of the layer, on the device */
 } call;
 
 /* fp32, of the length, side by side, and where kernels want it. */
-static int is_vector(PyObject *tensor, int64_t channels) {
-    return torch_bytes(tensor) == 4 * channels && torch_is_dense_f32(tensor) == 1 &&
-           (uintptr_t)view_data(tensor) % 16 == 0;
+static int is_vector(PyObject *tensor, int64_t channels, float **data) {
+    *data = view_data(tensor);
+    return (uintptr_t)*data % 16 == 0 && torch_bytes(tensor) == 4 * channels && torch_is_dense_f32(tensor) == 1;
 }
 
 static int is_map(PyObject *tensor, tensor_view *v, comet_tensor *memory) {
@@ -63,8 +64,9 @@ static int can_do(call *c) {
     if (c->z && (!is_map(c->z, &c->z_view, &c->z_memory) || !view_is_alike(&c->x_view, &c->z_view)))
         return 0;
     const module_norm *l = &c->layer;
-    return is_vector(l->weight, c->channels) && is_vector(l->bias, c->channels) &&
-           is_vector(l->running_mean, c->channels) && is_vector(l->running_variance, c->channels);
+    return is_vector(l->weight, c->channels, &c->gamma) && is_vector(l->bias, c->channels, &c->beta) &&
+           is_vector(l->running_mean, c->channels, &c->running_mean) &&
+           is_vector(l->running_variance, c->channels, &c->running_variance);
 }
 
 /* ---- forward ---- */
@@ -88,23 +90,21 @@ static norm_held *make_layer(const call *c) {
     h->norm.channels = c->channels;
     h->norm.mean = at, h->norm.inverse_std = at + width;
     h->norm.shift = at + 2 * width, h->norm.threshold = at + 3 * width;
-    h->norm.gamma = view_data(l->weight), h->norm.beta = view_data(l->bias);
+    h->norm.gamma = c->gamma, h->norm.beta = c->beta;
     h->norm.relu = c->relu, h->norm.adds = c->z != NULL;
     return h;
 }
 
-static comet_status run_statistics(const call *c, const norm_held *h, comet_codec_exec *exec) {
+static comet_status run_statistics(const call *c, norm_held *h, comet_codec_exec *exec) {
     comet_cuda_norm_batch batch = COMET_CUDA_NORM_BATCH_INIT;
     comet_codec_params params = COMET_CODEC_PARAMS_INIT;
-    size_t bytes;
-    comet_status status = comet_cuda_norm_workspace(&c->x_memory, &params, &bytes);
+    comet_status status = comet_cuda_norm_workspace(&c->x_memory, &params, &h->workspace);
     if (status == COMET_OK)
-        status = comet_device_store_exec(c->store, c->queue, bytes, exec);
+        status = comet_device_store_exec(c->store, c->queue, h->workspace, exec);
     batch.norm = &h->norm;
     batch.channels = c->channels;
     batch.mean = (float *)h->norm.mean, batch.inverse_std = (float *)h->norm.inverse_std;
-    batch.running_mean = view_data(c->layer.running_mean);
-    batch.running_variance = view_data(c->layer.running_variance);
+    batch.running_mean = c->running_mean, batch.running_variance = c->running_variance;
     batch.batches = c->layer.batches ? view_data(c->layer.batches) : NULL;
     batch.momentum = c->layer.momentum, batch.epsilon = c->layer.epsilon;
     return status == COMET_OK ? comet_cuda_norm_statistics(&batch, &c->x_memory, exec) : status;

@@ -39,7 +39,6 @@ static int run_backward(back *b, float *dgamma, float *dbeta) {
     comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     comet_cuda_norm_residual_back residual = COMET_CUDA_NORM_RESIDUAL_BACK_INIT;
     int of_u = 0, of_y = 0;
-    size_t bytes;
     if (find_source(b, h->u, &b->slot, &b->x, &of_u) || (h->y && find_source(b, h->y, &b->y_slot, &b->y, &of_y)))
         return -1;
     y_params.keep_mask = 1;
@@ -48,9 +47,7 @@ static int run_backward(back *b, float *dgamma, float *dbeta) {
         residual.y_slot = of_y ? &b->y_slot : NULL, residual.y = of_y ? NULL : &b->y;
         residual.y_params = &y_params;
     }
-    comet_status status = comet_cuda_norm_workspace(&b->dy, &params, &bytes);
-    if (status == COMET_OK)
-        status = comet_device_store_exec(h->u->store, b->queue, bytes, &exec);
+    comet_status status = comet_device_store_exec(h->u->store, b->queue, h->workspace, &exec);
     if (status == COMET_OK)
         status = comet_cuda_norm_backward(&h->norm, of_u ? &b->slot : NULL, of_u ? NULL : &b->x, &b->dy, &b->dx, dgamma,
                                           dbeta, &params, &exec, b->status, h->norm.adds ? &residual : NULL);

@@ -418,10 +418,11 @@ static PyObject *session_poll(PyObject *self, PyObject *unused) {
     (void)unused;
     session_drop_read(s);
     for (int i = 0; i < SESSION_DEVICES; i++) {
+        if (i > 0 && session_check_indices(s, (comet_device){COMET_CUDA, i - 1}))
+            return NULL;
         if (!s->stores[i])
             continue;
-        if (session_poll_store(s, s->stores[i]) ||
-            session_check_indices(s, (comet_device){i ? COMET_CUDA : COMET_CPU, i ? i - 1 : 0}))
+        if (session_poll_store(s, s->stores[i]))
             return NULL;
         comet_status status = comet_device_store_health(s->stores[i]);
         if (status != COMET_OK) {

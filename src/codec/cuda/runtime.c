@@ -42,9 +42,19 @@ comet_status comet_cuda_status(cudaError_t error) {
     return comet_fail(status, "CUDA says: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
+/* What comet_cuda_current said last, and what was asked of that device since then. */
+static _Thread_local struct { int device, multiprocessors; /* 0: not asked yet */ } current;
+
 comet_status comet_cuda_current(int32_t *device) {
-    int current = 0;
-    comet_status status = comet_cuda_status(cudaGetDevice(&current));
-    *device = current;
+    current.device = current.multiprocessors = 0;
+    comet_status status = comet_cuda_status(cudaGetDevice(&current.device));
+    *device = current.device;
     return status;
+}
+
+uint32_t comet_cuda_multiprocessors(void) {
+    if (!current.multiprocessors &&
+        cudaDeviceGetAttribute(&current.multiprocessors, cudaDevAttrMultiProcessorCount, current.device) != cudaSuccess)
+        current.multiprocessors = 1; /* the launch will say what is wrong */
+    return (uint32_t)current.multiprocessors;
 }

@@ -27,6 +27,13 @@ comet_status comet_cuda_status(cudaError_t error);
 /* COMET_OK and the current device, or why there is none. Makes no context; may be called while a queue is captured. */
 comet_status comet_cuda_current(int32_t *device);
 
+/*
+ * How many multiprocessors the current device has: the one that comet_cuda_current found last in this thread, which
+ * every function with a queue asks first. CUDA is asked once for each of these: a batch norm wants to know a dozen
+ * times.
+ */
+uint32_t comet_cuda_multiprocessors(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -257,9 +257,9 @@ class Budget:
             self._measure(self.base)
 
     def _collecting_fits(self):
-        """Norms are decoded once more for them: two tensors of a site at the most."""
+        """Norms are decoded once more for them, gradients live on meanwhile, and sums take memory of their own."""
         needs = zip(self.plan.sites, self.plan.needs(len(self.plan.sites), len(self.plan.sites))[1])
-        return all(need + 2 * site.raw <= self._room() for site, need in needs)
+        return all(need + 3 * site.raw <= self._room() for site, need in needs)
 
     def _stop_collecting(self):
         self.stopped_collecting = True

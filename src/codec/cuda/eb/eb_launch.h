@@ -4,6 +4,7 @@
 #define COMET_CODEC_CUDA_EB_LAUNCH_H
 
 #include "codec/cuda/eb/eb_args.cuh"
+#include "codec/cuda/runtime.h"
 
 extern "C" { // names that start with comet_
 
@@ -89,11 +90,7 @@ static inline void eb_set_slot(DecompressArgs *a, const comet_cuda_slot &slot) {
 
 // As many blocks as the current device runs at once, `each` on a multiprocessor.
 static inline u64 eb_resident_blocks(int each) {
-    int device = 0, multiprocessors = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
-        multiprocessors = 1; // the launch will say what is wrong
-    return (u64)multiprocessors * (u64)each;
+    return (u64)comet_cuda_multiprocessors() * (u64)each;
 }
 
 static inline u64 eb_greatest_divisor(u64 a, u64 b) {
