@@ -6,6 +6,7 @@
 
 #include "budget.h"
 #include "collect.h"
+#include "footprint.h"
 
 /* ---- life ---- */
 
@@ -351,8 +352,10 @@ PyObject *entry_read(entry *e, const tensor_view *as) {
             return NULL;
         e->site->loads++;
         tensor = decode(e, &e->view);
-        if (!tensor)
+        if (!tensor || footprint_note_read(s, e->store)) {
+            Py_XDECREF(tensor);
             return NULL;
+        }
     }
     if (e->unread > 0 && !e->raw && s->read != e) { /* somebody else will want it soon */
         PyObject *other = s->tensor;                /* of another thread, while PyTorch had let go of the lock */

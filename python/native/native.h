@@ -7,6 +7,7 @@
  *   torch_api     what is called of PyTorch, and how a tensor becomes a comet_tensor
  *   module_parts  what a module of PyTorch is made of
  *   session       options, one device store for each device, what is known of each place in the network
+ *   footprint     how far the host may be ahead of a GPU
  *   budget        what of it is where, under a limit for the GPU's memory
  *   entry         a tensor that is held: by a stream, or as it is until that is certain
  *   alias         finds the entry of a tensor that another operation has saved already

@@ -17,7 +17,7 @@ typedef struct norm_held {
     comet_cuda_norm norm;
     PyObject *tables, *weight, *bias;
     long long weight_version, bias_version;
-    size_t workspace; /* bytes, of both passes */
+    size_t workspace;   /* bytes, of both passes */
     PyObject *observer; /* observer(norm, gradient): called once, in backward; NULL: nobody */
 } norm_held;
 

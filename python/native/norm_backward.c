@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The backward pass of a batch norm, from its stream: comet/cuda_norm.h. */
+#include "footprint.h"
 #include "norm.h"
 
 static int is_unchanged(const norm_held *h) {
@@ -124,7 +125,8 @@ PyObject *norm_backward(PyObject *self, PyObject *gradient) {
     }
     b.dy = b.dx = b.dz = h->u->memory;
     b.dy.data = view_data(dy), b.dx.data = view_data(dx), b.dz.data = dz ? view_data(dz) : NULL;
-    if (show_gradient(h, dz ? dz : dy, &b, view_data(dgamma), view_data(dbeta)) == 0)
+    if (show_gradient(h, dz ? dz : dy, &b, view_data(dgamma), view_data(dbeta)) == 0 &&
+        footprint_note_read(h->u->owner, h->u->store) == 0)
         result = PyTuple_Pack(5, dx, dz ? dz : Py_None, dgamma, dbeta, Py_None);
 done:
     Py_XDECREF(dy), Py_XDECREF(dx), Py_XDECREF(dz), Py_XDECREF(dgamma), Py_XDECREF(dbeta);

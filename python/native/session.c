@@ -7,6 +7,7 @@
 
 #include "budget.h"
 #include "entry.h"
+#include "footprint.h"
 #include "frame.h"
 #include "held.h"
 #include "norm.h"
@@ -76,6 +77,7 @@ void session_learn_pass(session *s, site *const *sites, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const size_t here = streams + (size_t)(peak_tensors * (double)sites[i]->raw_bytes);
         sites[i]->streams_before = streams;
+        sites[i]->follower = i + 1 < count ? sites[i + 1] : NULL;
         peak = here > peak ? here : peak;
         /* What is exact because backward begins with it must be the same in every run. */
         streams += sites[i]->read_bytes ? sites[i]->read_bytes : sites[i]->raw_bytes / 4;
@@ -98,7 +100,8 @@ int session_is_head(session *s, site *at, comet_device device) {
     return device.kind == COMET_CUDA && at->was_passed && at->raw_after <= s->head_room;
 }
 
-/* In forward a layer has its input, its output, that of the next one, a shortcut, and what libraries work in. */
+/* Where nothing was measured: in forward a layer has its input, its output, that of the next one, a shortcut, and what
+ * libraries work in. */
 static size_t lead_at(const session *s, const site *at) {
     const size_t taken = at->streams_before + s->head_room + (size_t)(forward_tensors * (double)at->raw_bytes);
     if (s->budget.bytes)
@@ -107,6 +110,8 @@ static size_t lead_at(const session *s, const site *at) {
         return s->lead_bytes;
     if (!at->was_passed)
         return 2 * s->greatest;
+    if (footprint_lead(s, at))
+        return footprint_lead(s, at);
     const size_t room = s->expected_peak > taken ? s->expected_peak - taken : 0;
     return room > at->raw_bytes ? room : at->raw_bytes;
 }
@@ -137,7 +142,7 @@ int session_keep_lead(session *s, comet_device_store *store, site *at) {
         if (session_await(s, store, comet_device_store_oldest(store)) || session_poll_store(s, store))
             return -1;
     }
-    return budget_note_saved(s, store, at);
+    return footprint_note_saved(s, store, at) || budget_note_saved(s, store, at) ? -1 : 0;
 }
 
 void session_drop_read(session *s) {
@@ -365,6 +370,7 @@ static void session_dealloc(PyObject *self) {
     free(s->sites);
     free(s->aliases);
     budget_clear(s);
+    footprint_clear(s);
     comet_threads_free(s->threads);
     object_free(self);
 }
@@ -560,6 +566,8 @@ static PyMethodDef session_methods[] = {
     {"end_measuring", budget_end_measuring, METH_NOARGS, "end_measuring() -> the peak that was measured, or None"},
     {"held_bytes", budget_held_bytes, METH_NOARGS, "held_bytes() -> those of streams on the GPU of the budget"},
     {"measured", budget_measured, METH_NOARGS, "measured() -> the sites of the last pass, and what they need"},
+    {"set_footprint", footprint_set, METH_VARARGS, "set_footprint(device, allocated): how to ask for PyTorch's bytes"},
+    {"measure_footprint", footprint_measure, METH_O, "measure_footprint(whether the next pass is to be)"},
     {"reset_peak", session_reset_peak, METH_NOARGS, "reset_peak()"},
     {NULL, NULL, 0, NULL}};
 

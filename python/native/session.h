@@ -58,8 +58,10 @@ typedef struct site {
     /* Of the last forward pass that went through here: */
     size_t streams_before; /* bytes of the streams of earlier sites */
     size_t raw_after;      /* of its own tensor and of later ones */
+    struct site *follower; /* NULL: it was the last */
     int was_passed;
-    uint32_t order; /* in that pass */
+    uint32_t order;   /* in that pass */
+    double footprint; /* footprint.h; 0: not measured */
     /* Under a budget (budget.h): */
     place place;
     size_t lead;
@@ -107,6 +109,15 @@ typedef struct budget {
     uint64_t spills, refused; /* refused: for want of page-locked memory */
 } budget;
 
+/* What is allocated in the course of a step: footprint.h. */
+typedef struct footprint {
+    PyObject *allocated;       /* () -> PyTorch's bytes; NULL: not measured */
+    comet_device_store *store; /* of the device that it is for */
+    int is_measuring;
+    uint64_t reads;         /* since that began */
+    double seen_peak, peak; /* while it is measured; of the last time that it was */
+} footprint;
+
 enum { SESSION_DEVICES = 17 }; /* the CPU and 16 GPUs */
 
 /* Memory of a GPU that small tables are cut from. It goes when the last of them does. */
@@ -147,6 +158,7 @@ typedef struct session {
     double shape_bytes, index_bytes, index_raw_bytes;
     kept_count kept[REASONS];
     budget budget;
+    footprint footprint;
     struct collect *collect; /* in an iteration of which statistics are wanted, else NULL; the controller's */
 } session;
 

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from conftest import Program, attach, total
+import libcomet.torch as comet
+from conftest import NO_GPU, Program, attach, total
 
 
 class Watched:
@@ -107,3 +108,26 @@ def test_it_is_smaller(codec, least, device):
     y = model(torch.randn(16, 16, 32, 32, device=device).requires_grad_() * 1)
     assert total(session, "raw_bytes") == y.numel() * 4
     assert total(session, "raw_bytes") / total(session, "stored_bytes") > least
+
+
+@pytest.mark.skipif(bool(NO_GPU), reason=f"no GPU: {NO_GPU}")
+def test_being_ahead_of_a_gpu_takes_no_more_memory():
+    """Tensors that live on until their streams have settled stay below the peak that backward reaches anyway."""
+    torchvision = pytest.importorskip("torchvision")
+    images = torch.randn(64, 3, 128, 128, device="cuda")
+
+    def peak_with(**options):
+        torch.manual_seed(0)
+        model = torchvision.models.resnet18(weights=None).cuda()
+        session = comet.attach(model, segment_bytes=2 << 20, **options)
+        for step in range(8):
+            model.zero_grad()
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            model(images).sum().backward()
+            peak = torch.cuda.max_memory_allocated() - before
+        session.detach()
+        return peak
+
+    assert peak_with() <= 1.05 * peak_with(lead_bytes=1)

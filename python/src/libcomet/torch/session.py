@@ -76,6 +76,11 @@ class _Around:
         return call(*args, **kwargs)
 
 
+def _allocated(index):
+    """PyTorch's bytes on a GPU."""
+    return float(torch.cuda.memory_stats_as_nested_dict(index)["allocated_bytes"]["all"]["current"])
+
+
 def _replicate(module):
     """For nn.DataParallel: a replica must not run what is around the original."""
     replica = type(module)._replicate_for_data_parallel(module)
@@ -135,6 +140,9 @@ class Session:
         self._undo += [_wrap(module, self._run_compiled) for module in compiled]
         self._blocks = [self._block(module, lambda block: True) for module in self.options.recomputed(model)]
         self.budget = None
+        index = self.device.index or 0 if self.device is not None else -1
+        if index >= 0 and not _bridge.gpu_obstacle(index):
+            self.native.set_footprint(index, functools.partial(_allocated, index))
         if self.options.memory:
             try:
                 self.budget = Budget(self, self.options.memory)
@@ -162,6 +170,7 @@ class Session:
         return result
 
     def _begin_pass(self):
+        self.native.measure_footprint(self._passes == 2 or self._passes % 256 == 255)
         may_collect = self.budget is None or self.budget.begin_pass()
         observer = self.control.watch(may_collect)
         if self.budget is not None and observer is not None and observer.collects:
