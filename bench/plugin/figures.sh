@@ -39,8 +39,13 @@ budget() {
             --steps-before 60 --comet "memory=$size"
     done
 }
-batch() {
-    run batch torch_batch.py --data "$photographs" --cap 8GiB --precisions tf32,bf16 --steps-before 60 --multiple 16
+batch() { # with PyTorch's allocator as it is, with the kind of segments that does not break up, and with a budget
+    local each=(--data "$photographs" --cap 8GiB --steps-before 60 --multiple 16)
+    run batch torch_batch.py "${each[@]}" --precisions tf32,bf16
+    export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    run batch-expandable torch_batch.py "${each[@]}" --precisions tf32,bf16
+    run batch-budget torch_batch.py "${each[@]}" --variants hooks --comet memory=7900MiB --most 2048
+    unset PYTORCH_CUDA_ALLOC_CONF
 }
 cifar() { run cifar torch_accuracy.py cifar --data "$cifar"; }
 dogs() { run dogs torch_accuracy.py dogs --data "$photographs"; }

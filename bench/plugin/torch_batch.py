@@ -48,7 +48,7 @@ class CapOfCpu(Exception):
 
 def is_out_of_memory(error):
     return (isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError, CapOfCpu)) or
-            "out of memory" in str(error).lower())
+            type(error).__name__ == "BudgetError" or "out of memory" in str(error).lower())
 
 
 # ---- one batch ----

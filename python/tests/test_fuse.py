@@ -82,6 +82,18 @@ def test_default_mode_on_the_cpu(name):
     assert total(sessions[0], "saves") == total(sessions[1], "saves") > 0
 
 
+def test_hooks_of_the_parts_are_called(device):
+    """A norm or an activation that somebody listens to is called as a module, and not in one call with others."""
+    model = comet.fuse(sequential()).to(device)
+    parts = [module for module in model.modules() if isinstance(module, (nn.BatchNorm2d, nn.ReLU))]
+    called = []
+    for part in parts:
+        part.register_forward_hook(lambda module, args, output: called.append(module))
+    attach(model, own_norms=True)
+    train_step(model, images(device))
+    assert len(parts) > 1 and [parts.index(module) for module in called] == list(range(len(parts)))
+
+
 def test_copies_and_files():
     """A copy is fused and its own; a file can be loaded."""
     fused = comet.fuse(sequential())

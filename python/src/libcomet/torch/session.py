@@ -141,7 +141,7 @@ class Session:
         self._blocks = [self._block(module, lambda block: True) for module in self.options.recomputed(model)]
         self.budget = None
         index = self.device.index or 0 if self.device is not None else -1
-        if index >= 0 and not _bridge.gpu_obstacle(index):
+        if index >= 0 and not self.options.memory and not _bridge.gpu_obstacle(index):
             self.native.set_footprint(index, functools.partial(_allocated, index))
         if self.options.memory:
             try:
