@@ -1,29 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "control.h"
-#include "module_parts.h"
-#include "native.h"
-#include "norm.h"
-#include "operation.h"
-#include "torch_api.h"
-
-int raise_status(comet_status status, const char *what) {
-    const char *why = comet_last_error();
-    PyObject *kind = status == COMET_ERROR_MEMORY ? PyExc_MemoryError : PyExc_RuntimeError;
-    PyErr_Format(kind, "libcomet: %s: %s", what, *why ? why : comet_status_string(status));
-    return -1;
-}
-
-void *object_new(PyTypeObject *type) {
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    return allocate(type, 0);
-}
-
-void object_free(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
-}
+#include "base/native.h"
+#include "control/control.h"
+#include "hold/held.h"
+#include "pass/norm.h"
+#include "pass/operation.h"
+#include "torch/module_parts.h"
+#include "torch/torch_api.h"
 
 /* "" if GPU `device` can be used, else why not. */
 static PyObject *gpu_obstacle(PyObject *module, PyObject *device) {
@@ -41,7 +23,7 @@ static PyMethodDef functions[] = {
     {"set_known", operation_set_known, METH_O, "set_known(dict): function -> (operation, weight, window)"},
     {"set_global_hooks", module_set_global_hooks, METH_O, "set_global_hooks(tuple of dicts)"},
     {"set_norm_function", norm_set_function, METH_O, "set_norm_function(apply): how autograd gets to follow a norm"},
-    {"set_token", frame_set_token, METH_O, "set_token(tensor): stands for a batch norm among saved tensors"},
+    {"set_token", held_set_token, METH_O, "set_token(tensor): stands for a batch norm among saved tensors"},
     {"momentum", control_momentum, METH_VARARGS, "momentum('sgd' or 'adam', factor, updates) -> factor"},
     {"gpu_obstacle", gpu_obstacle, METH_O, "gpu_obstacle(index) -> why that GPU cannot be used, or ''"},
     {NULL, NULL, 0, NULL}};

@@ -59,6 +59,12 @@ cmd/plan               cmd/train
 cmd/study              cmd/plan
 cmd/demo               cmd/study cmd/bench
 cmd                    cmd/demo cmd/codec
+python/native/base
+python/native/torch    python/native/base
+python/native/hold     python/native/torch
+python/native/pass     python/native/hold
+python/native/control  python/native/pass
+python/native          python/native/control
 tests/support
 tests/support/spec     tests/support
 tests/support/codec    tests/support/spec
@@ -80,8 +86,8 @@ tests/stress           tests/support/codec
 tests/cmd              tests/emulation
 '
 
-files=$(find include src cmd examples tests -path tests/project -prune -o -type f \( -name '*.c' -o -name '*.h' -o \
-    -name '*.h.in' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print | sort)
+files=$(find include src cmd python/native examples tests -path tests/project -prune -o -type f \( -name '*.c' -o \
+    -name '*.h' -o -name '*.h.in' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print | sort)
 [ -n "$files" ] || { echo "no source found: this check is broken"; exit 1; }
 
 # shellcheck disable=SC2086
@@ -139,6 +145,7 @@ FNR == 1 {
     sub(/^src\//, "", folder)
     used[folder] = 1
     is_test = folder ~ /^tests/
+    is_plugin = folder ~ /^python/
     public = folder ~ /^include/ ? "header" : folder ~ /^examples/ ? "example" : ""
     if (!public && folder != "tests" && !(folder in known))
         fail("the folder " folder " is not in the order")
@@ -166,7 +173,7 @@ FNR == 1 {
     else if (quoted && public == "example")
         fail("an example includes only what is public")
     else if (quoted) {
-        target = is_test ? tested_folder(name) : folder_of(name)
+        target = is_test ? tested_folder(name) : (is_plugin ? "python/native/" : "") folder_of(name)
         if (!(target in known))
             fail("own headers are included with their folder, as \"" folder "/x.h\"")
         else if (!((folder, target) in allowed))

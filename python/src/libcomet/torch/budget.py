@@ -2,7 +2,7 @@
 """memory=: a budget for all that PyTorch has allocated on the GPU, at its peak. docs/pytorch.md says how it is kept.
 
 The first pass is as frugal as can be: every stream goes to the host, nothing lives on, and blocks are done again once
-half of the budget is in use. It is measured, from one saved tensor to the next (native/budget.h). From that a plan
+half of the budget is in use. It is measured, from one saved tensor to the next (native/hold/budget.h). From that a plan
 follows: which tensors go to the host, which stay on the device as streams, which stay as they are.
 """
 import collections
@@ -13,8 +13,8 @@ import torch
 from libcomet.torch import recompute
 
 MIB = 1 << 20
-ON_DEVICE, ON_HOST, AS_IT_IS = range(3)  # places: native/session.h
-SITES_AHEAD = 6  # streams come back from the host this many sites before they are read: native/budget.c
+ON_DEVICE, ON_HOST, AS_IT_IS = range(3)  # places: native/hold/session.h
+SITES_AHEAD = 6  # streams come back from the host this many sites before they are read: native/hold/budget.c
 SLACK = 0.03  # of the budget, which is not planned with: the allocator rounds up, and steps are not all the same
 GROWTH = 1.15  # streams may become this much larger than they were in the step that was measured
 TRIES = 8  # passes that are measured before sites which backward never comes to are planned without it

@@ -3,7 +3,8 @@
 
 An iteration is a step of the optimizer: its hook ends one. In every tenth iteration, later every hundredth if bounds
 have settled, passes are watched: what each layer and batch norm reads and which gradients come back is looked at by
-libcomet's own functions (native/collect.c), on a GPU without waiting for it. All other iterations run as without one.
+libcomet's own functions (native/control/collect.c), on a GPU without waiting for it. All other iterations run as
+without one.
 
 What a held tensor is used for is learnt while the model runs, from the operations that hold it:
 

@@ -14,10 +14,10 @@ from torch.nn.modules import module as _modules
 
 from libcomet import _native
 
-# Operations: the numbers of native/frame.h.
+# Operations: the numbers of native/pass/frame.h.
 LAYER, RELU, CURVE, BATCH_NORM, ROW_NORM, AVERAGE, MAX_POOL, DROPOUT = range(1, 9)
 
-# Roles: the numbers of native/session.h.
+# Roles: the numbers of native/hold/session.h.
 ROLES = ("none", "layer input", "relu", "curve input", "batch norm input", "row norm input", "shape", "pool indices",
          "mask", "dropout")
 

@@ -6,7 +6,7 @@ import re
 from libcomet.torch import ops
 
 RECOMPUTE = "recompute"  # the form of a block that is done again
-CODEC, LOSSLESS, UNTOUCHED_KIND = range(3)  # kinds of forms: native/session.h
+CODEC, LOSSLESS, UNTOUCHED_KIND = range(3)  # kinds of forms: native/hold/session.h
 # Numbers of forms: 0 is the session's own, 1 leaves everything as it is, 2 is for inputs of blocks that are done again.
 UNTOUCHED = 1
 

@@ -18,11 +18,11 @@ SINCE = "since the last torch.cuda.reset_peak_memory_stats(), or since the proce
 USES = {"layer input": "layer input", "relu": "ReLU result", "curve input": "SiLU/GELU input",
         "batch norm input": "batch norm input", "row norm input": "row norm input", "mask": "dropout mask",
         "dropout": "dropout mask"}
-# Why a tensor is kept as it is: native/session.h
+# Why a tensor is kept as it is: native/hold/session.h
 REASONS = ("saved by a function that is not known", "weights", "small (below min_bytes)", "modules that are left out",
            "your own input", "backward needs it exactly", "of a kind that cannot be held")
 COUNTS = ("saves", "loads", "aliases", "misfits", "kept", "heads")
-DTYPES = {0: "float32", 1: "float16", 2: "bfloat16", 3: "uint8", 100: "int64", 101: "bool"}  # native/torch_api.h
+DTYPES = {0: "float32", 1: "float16", 2: "bfloat16", 3: "uint8", 100: "int64", 101: "bool"}  # native/torch/torch_api.h
 
 
 # ---- options and forms ----

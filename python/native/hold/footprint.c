@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hold/footprint.h"
+
+/* PyTorch's bytes now; less than 0: exception. */
+static double allocated(const session *s) {
+    PyObject *bytes = PyObject_CallFunctionObjArgs(s->footprint.allocated, NULL);
+    const double value = bytes ? PyFloat_AsDouble(bytes) : -1;
+    Py_XDECREF(bytes);
+    return PyErr_Occurred() ? -1 : value;
+}
+
+static int is_measured(const session *s, const comet_device_store *store) {
+    return s->footprint.is_measuring && store == s->footprint.store;
+}
+
+/* Without what is there only because it is not settled. The tensor that was just saved is still the network's. */
+int footprint_note_saved(session *s, comet_device_store *store, site *at) {
+    if (!is_measured(s, store) || at->is_part)
+        return 0;
+    const double now = allocated(s), own = (double)comet_device_store_unsettled_bytes(store) - (double)at->raw_bytes;
+    if (now < 0)
+        return -1;
+    at->footprint = now - (own > 0 ? own : 0);
+    return 0;
+}
+
+int footprint_note_read(session *s, const comet_device_store *store) {
+    if (!is_measured(s, store))
+        return 0;
+    const double now = allocated(s);
+    s->footprint.reads++;
+    if (now > s->footprint.seen_peak)
+        s->footprint.seen_peak = now;
+    return now < 0 ? -1 : 0;
+}
+
+/* Until the next tensor is saved what it needs must be there, too. */
+size_t footprint_lead(const session *s, const site *at) {
+    double here = at->footprint;
+    if (s->footprint.peak <= 0 || here <= 0)
+        return 0;
+    if (at->follower && at->follower->footprint > here)
+        here = at->follower->footprint;
+    const double room = s->footprint.peak - here;
+    return room > (double)at->raw_bytes ? (size_t)room : at->raw_bytes;
+}
+
+/* ---- Python ---- */
+
+PyObject *footprint_set(PyObject *self, PyObject *args) {
+    session *s = (session *)self;
+    int device;
+    PyObject *function;
+    if (!PyArg_ParseTuple(args, "iO", &device, &function))
+        return NULL;
+    s->footprint.store = session_store(s, (comet_device){COMET_CUDA, device});
+    if (!s->footprint.store)
+        return NULL;
+    Py_INCREF(function);
+    Py_XDECREF(s->footprint.allocated);
+    s->footprint.allocated = function;
+    Py_RETURN_NONE;
+}
+
+/* Before a forward pass. What was measured counts once backward has been there. */
+PyObject *footprint_measure(PyObject *self, PyObject *wanted) {
+    footprint *f = &((session *)self)->footprint;
+    if (f->is_measuring && f->reads) {
+        f->peak = f->seen_peak;
+        f->is_measuring = 0;
+    }
+    if (wanted == Py_True && f->allocated && !f->is_measuring) {
+        f->is_measuring = 1;
+        f->reads = 0;
+        f->seen_peak = 0;
+    }
+    Py_RETURN_NONE;
+}
+
+void footprint_clear(session *s) {
+    Py_CLEAR(s->footprint.allocated);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How far the host may be ahead of a GPU. Tensors live on until their streams have settled, which takes memory in the
+ * forward pass. There is room for them as long as all that is allocated stays below what backward will need anyway. So
+ * a pass now and then is measured: what PyTorch has allocated when each tensor is saved, and when it is read. Nothing
+ * but the time that a step takes depends on it.
+ */
+#ifndef LIBCOMET_FOOTPRINT_H
+#define LIBCOMET_FOOTPRINT_H
+
+#include "hold/session.h"
+
+/* At the end of a save, and of a read that decoded something. -1: exception. */
+int footprint_note_saved(session *s, comet_device_store *store, site *at);
+int footprint_note_read(session *s, const comet_device_store *store);
+
+/* Bytes that may be unsettled behind this site. 0: not measured yet. */
+size_t footprint_lead(const session *s, const site *at);
+
+/* Methods of the session in Python: set_footprint(device, allocated), measure_footprint(whether from now on). */
+PyObject *footprint_set(PyObject *self, PyObject *args);
+PyObject *footprint_measure(PyObject *self, PyObject *wanted);
+void footprint_clear(session *s);
+
+#endif
