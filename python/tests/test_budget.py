@@ -2,6 +2,7 @@
 """memory=: the plan, by itself; and on a GPU, that the measured peak stays below it."""
 import copy
 import gc
+import types
 
 import pytest
 import torch
@@ -90,6 +91,114 @@ def test_a_budget_needs_a_gpu():
 def test_what_is_no_size(memory):
     with pytest.raises(ValueError):
         comet.attach(nn.Linear(4, 4), memory=memory)
+
+
+# ---- from pass to pass, with a GPU that is made up ----
+
+
+class MadeUp:
+    """A session and its C module: the network has `need` bytes beside streams, on top of `base`."""
+
+    def __init__(self, monkeypatch, limit, base=1000, need=300):
+        self.base, self.need, self.rows, self.is_measuring, self.plans = base, need, sites_of(), False, []
+        self.native, self.device, self.model = self, torch.device("cuda", 0), nn.Sequential()
+        self._blocks, self.warnings, self.peak = [], [], base
+        self.options = types.SimpleNamespace(segment_bytes=0)
+        self.control = types.SimpleNamespace(give_up=self.warnings.append)
+        monkeypatch.setattr(budgets._Peak, "read", lambda _: (self.base, self.peak))
+        monkeypatch.setattr(budgets._Peak, "since_last", lambda _: float(self.peak))
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: self.base)
+        self.budget = budgets.Budget(self, limit)
+
+    def _warn(self, text):
+        self.warnings.append(text)
+
+    def set_budget(self, *_):
+        pass
+
+    def held_bytes(self):
+        return 0
+
+    def measured(self):
+        return self.rows if self.is_measuring else []
+
+    def begin_measuring(self):
+        self.is_measuring = True
+
+    def end_measuring(self):
+        peak, self.is_measuring = float(self.peak) if self.is_measuring else None, False
+        return peak
+
+    def set_plan(self, plan):
+        self.plans.append(plan)
+
+    def step(self, collects=False, peak=None):
+        """A pass. Returns whether it was measured."""
+        may_collect = self.budget.begin_pass()
+        if collects and may_collect:
+            self.budget.begin_collecting()
+        was_measured = self.is_measuring
+        self.peak = peak or self.base + self.need
+        self.rows = [site._replace(forward=self.base, backward=self.peak) for site in self.rows]
+        return was_measured
+
+
+def test_memory_that_came_after_the_measurement_is_measured(monkeypatch):
+    """The first step makes the optimizer's state."""
+    gpu = MadeUp(monkeypatch, 5000)
+    assert gpu.step()
+    gpu.base += 500
+    assert gpu.step() and not gpu.plans  # not planned with what is not true any more
+    assert not gpu.step() and gpu.plans
+    gpu.base += 10  # as steps differ
+    assert not gpu.step()
+    assert max(site.backward for site in gpu.budget.plan.sites) == 1800
+
+
+def test_what_is_too_little_names_the_least(monkeypatch):
+    gpu = MadeUp(monkeypatch, 1100)
+    gpu.step()
+    gpu.base += 200
+    with pytest.raises(comet.BudgetError) as error:
+        gpu.step()
+    assert 1300 + 200 <= error.value.least <= 1.04 * (1300 + 200)
+
+
+def test_a_plan_that_was_exceeded_gets_more_room(monkeypatch):
+    gpu = MadeUp(monkeypatch, 5000)
+    gpu.step(), gpu.step()
+    room = gpu.budget._room()
+    gpu.step(peak=5100)
+    assert gpu.step() and gpu.plans[-1] is None and len(gpu.warnings) == 1
+    assert not gpu.step() and gpu.plans[-1] and gpu.budget._room() < room
+
+
+def test_statistics_that_do_not_fit_end_the_controller_alone(monkeypatch):
+    gpu = MadeUp(monkeypatch, 5000)
+    gpu.step(), gpu.step()
+    assert gpu.step(collects=True, peak=5100)  # the first such pass is measured
+    assert gpu.step(collects=True) and "statistics" in gpu.warnings[0] and gpu.budget.stopped_collecting
+    assert not gpu.step(collects=True) and gpu.plans[-1] and len(gpu.warnings) == 1
+
+
+def test_a_training_that_did_fit_goes_on(monkeypatch):
+    """Even if a later step does not, frugal as it may be. Another shape that does not fit is an error."""
+    gpu = MadeUp(monkeypatch, 5000)
+    gpu.step(), gpu.step()
+    gpu.step(peak=5100), gpu.step(peak=5100)
+    assert not gpu.step() and gpu.plans[-1]
+    gpu.rows = [site._replace(number=site.number + 100) for site in gpu.rows]
+    gpu.begin_measuring()  # the C module does, at a site that has no plan
+    gpu.peak = 5100
+    with pytest.raises(comet.BudgetError):
+        gpu.step()
+
+
+def test_passes_without_backward_are_not_planned(monkeypatch):
+    gpu = MadeUp(monkeypatch, 5000)
+    gpu.rows = [site._replace(was_read=0) for site in gpu.rows]
+    assert all(gpu.step() for _ in range(budgets.TRIES + 1)) and not gpu.plans
+    assert not gpu.step() and gpu.plans
 
 
 # ---- on a GPU ----

@@ -120,6 +120,7 @@ class Budget:
         self.session, self.limit, self.index = session, limit, session.device.index or 0
         self.flight = min(128 * MIB, limit // 16)
         self._peak = _Peak(self.index)
+        self.planned = set()  # numbers of all sites that ever had a plan
         self.plan, self.tries, self.exceeded, self.measured_passes = None, 0, 0, 0
         self.base = 0  # the most that was allocated beside streams when a measured pass began
         self.collects, self.collecting_is_measured, self.stopped_collecting = False, False, False
@@ -162,10 +163,9 @@ class Budget:
             return False
         self.tries = 0
         peak = native.end_measuring()
-        if peak is None:
-            self._check()
+        is_kept = self._is_kept() if peak is None else self._fits(peak, base, sites)
         # Or there is memory now that the last measurement did not meet: the first step makes the optimizer's state.
-        if (peak is not None and not self._is_usable(peak, base)) or base > self.base + SLACK / 2 * self.limit:
+        if not is_kept or base > self.base + SLACK / 2 * self.limit:
             self._measure(base)
             return False
         if peak is not None:
@@ -181,27 +181,37 @@ class Budget:
         self.measured_passes += 1
         self.session.native.begin_measuring()
 
-    def _is_usable(self, peak, base):
-        """After a pass that was measured, with nothing on the device that can be elsewhere: whether it fits."""
+    def _fits(self, peak, base, sites):
+        """After a pass that was measured, with nothing on the device that can be elsewhere."""
         collected, self.collects = self.collects, False
         if peak <= self.limit:
             return True
-        if not collected:
+        if collected:
+            self._stop_collecting()
+            self._forget()
+            return False
+        if not all(site.number in self.planned for site in sites) or not self.planned:
             self._refuse(peak + max(0, base - self.base))
-        self._stop_collecting()
+        self._warn_of(peak)  # a training that did fit goes on
         self.exceeded += 1
-        self.session.native.set_plan(None)
+        return True
+
+    def _is_kept(self):
+        """After a pass that went by the plan. A budget that was exceeded all the same is planned with more slack."""
+        peak, self.collects = self._peak.now(), False
+        if peak <= self.limit:
+            return True
+        self._peak.since_last()
+        self._warn_of(peak)
+        self._forget()
         return False
 
-    def _check(self):
-        """After a pass that went by the plan. A budget that was exceeded all the same is planned with more slack."""
-        peak = self._peak.now()
-        if peak <= self.limit:
-            return
-        self._peak.since_last()
-        self.exceeded += 1
+    def _warn_of(self, peak):
         self.session._warn(f"the budget was exceeded: {peak / MIB:,.0f} MiB were allocated at the peak, not "
                            f"{self.limit / MIB:,.0f}. The next steps are planned with more room")
+
+    def _forget(self):
+        self.exceeded += 1
         self.session.native.set_plan(None)
 
     def _refuse(self, peak):
@@ -223,6 +233,7 @@ class Budget:
         plan = Plan(sites, self.session.options.segment_bytes, self.flight)
         plan.fit(self._room())
         self.plan = plan
+        self.planned.update(site.number for site in sites)
         native.set_plan(plan.rows(self._room()))
 
     def _relax(self, sites):
@@ -252,8 +263,9 @@ class Budget:
 
     def begin_collecting(self):
         """The pass that begins collects statistics. The first of these is measured."""
+        self.collects = True
         if not self.collecting_is_measured:
-            self.collecting_is_measured = self.collects = True
+            self.collecting_is_measured = True
             self._measure(self.base)
 
     def _collecting_fits(self):
