@@ -110,6 +110,24 @@ def test_it_is_smaller(codec, least, device):
     assert total(session, "raw_bytes") / total(session, "stored_bytes") > least
 
 
+def test_room_for_being_ahead():
+    """What is below the peak of backward when a tensor is saved, and the next one; a tensor of its own at the least."""
+    model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.ReLU())])
+    session = attach(model)
+    forward, saves = [3e6, 5e6, 4e6, 12e6], []  # bytes that are allocated when each ReLU's result is saved
+
+    def allocated():
+        saves.append(1)
+        return forward[len(saves) - 1] if len(saves) <= 4 else 10e6
+
+    session.native.set_footprint(-1, allocated)
+    for _ in range(5):
+        model(torch.randn(64, 64)).sum().backward()
+    rooms = [site["footprint_room"] for site in session.native.sites()]
+    assert rooms == [10e6 - 5e6, 10e6 - 5e6, 64 * 64 * 4, 64 * 64 * 4]
+    assert len(saves) == 8  # one pass was measured, the third
+
+
 @pytest.mark.skipif(bool(NO_GPU), reason=f"no GPU: {NO_GPU}")
 def test_being_ahead_of_a_gpu_takes_no_more_memory():
     """Tensors that live on until their streams have settled stay below the peak that backward reaches anyway."""

@@ -29,19 +29,15 @@ int footprint_note_read(session *s, const comet_device_store *store) {
         return 0;
     const double now = allocated(s);
     s->footprint.reads++;
-    if (now > s->footprint.seen_peak)
-        s->footprint.seen_peak = now;
+    if (now > s->footprint.peak)
+        s->footprint.peak = now;
     return now < 0 ? -1 : 0;
 }
 
 /* Until the next tensor is saved what it needs must be there, too. */
-size_t footprint_lead(const session *s, const site *at) {
-    double here = at->footprint;
-    if (s->footprint.peak <= 0 || here <= 0)
-        return 0;
-    if (at->follower && at->follower->footprint > here)
-        here = at->follower->footprint;
-    const double room = s->footprint.peak - here;
+static size_t room_at(const site *at, double peak) {
+    const double next = at->follower ? at->follower->footprint : 0;
+    const double room = peak - (next > at->footprint ? next : at->footprint);
     return room > (double)at->raw_bytes ? (size_t)room : at->raw_bytes;
 }
 
@@ -53,7 +49,8 @@ PyObject *footprint_set(PyObject *self, PyObject *args) {
     PyObject *function;
     if (!PyArg_ParseTuple(args, "iO", &device, &function))
         return NULL;
-    s->footprint.store = session_store(s, (comet_device){COMET_CUDA, device});
+    s->footprint.store =
+        session_store(s, device < 0 ? (comet_device){COMET_CPU, 0} : (comet_device){COMET_CUDA, device});
     if (!s->footprint.store)
         return NULL;
     Py_INCREF(function);
@@ -64,15 +61,20 @@ PyObject *footprint_set(PyObject *self, PyObject *args) {
 
 /* Before a forward pass. What was measured counts once backward has been there. */
 PyObject *footprint_measure(PyObject *self, PyObject *wanted) {
-    footprint *f = &((session *)self)->footprint;
+    session *s = (session *)self;
+    footprint *f = &s->footprint;
     if (f->is_measuring && f->reads) {
-        f->peak = f->seen_peak;
         f->is_measuring = 0;
+        for (site *at = s->first; at; at = at->next)
+            if (at->footprint > 0)
+                at->footprint_room = room_at(at, f->peak);
     }
     if (wanted == Py_True && f->allocated && !f->is_measuring) {
         f->is_measuring = 1;
         f->reads = 0;
-        f->seen_peak = 0;
+        f->peak = 0;
+        for (site *at = s->first; at; at = at->next)
+            at->footprint = 0;
     }
     Py_RETURN_NONE;
 }

@@ -14,10 +14,10 @@
 int footprint_note_saved(session *s, comet_device_store *store, site *at);
 int footprint_note_read(session *s, const comet_device_store *store);
 
-/* Bytes that may be unsettled behind this site. 0: not measured yet. */
-size_t footprint_lead(const session *s, const site *at);
-
-/* Methods of the session in Python: set_footprint(device, allocated), measure_footprint(whether from now on). */
+/*
+ * Methods of the session in Python: set_footprint(device, or -1: the CPU, allocated), measure_footprint(whether from now
+ * on). When a measurement ends, site.footprint_room has the bytes that may be unsettled behind each site.
+ */
 PyObject *footprint_set(PyObject *self, PyObject *args);
 PyObject *footprint_measure(PyObject *self, PyObject *wanted);
 void footprint_clear(session *s);

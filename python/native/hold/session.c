@@ -105,8 +105,8 @@ static size_t lead_at(const session *s, const site *at) {
         return s->lead_bytes;
     if (!at->was_passed)
         return 2 * s->greatest;
-    if (footprint_lead(s, at))
-        return footprint_lead(s, at);
+    if (at->footprint_room)
+        return at->footprint_room;
     const size_t room = s->expected_peak > taken ? s->expected_peak - taken : 0;
     return room > at->raw_bytes ? room : at->raw_bytes;
 }

@@ -60,8 +60,9 @@ typedef struct site {
     size_t raw_after;      /* of its own tensor and of later ones */
     struct site *follower; /* NULL: it was the last */
     int was_passed;
-    uint32_t order;   /* in that pass */
-    double footprint; /* footprint.h; 0: not measured */
+    uint32_t order;        /* in that pass */
+    double footprint;      /* footprint.h; 0: not measured the last time */
+    size_t footprint_room; /* 0: never measured */
     /* Under a budget (budget.h): */
     place place;
     size_t lead;
@@ -120,8 +121,8 @@ typedef struct footprint {
     PyObject *allocated;       /* () -> PyTorch's bytes; NULL: not measured */
     comet_device_store *store; /* of the device that it is for */
     int is_measuring;
-    uint64_t reads;         /* since that began */
-    double seen_peak, peak; /* while it is measured; of the last time that it was */
+    uint64_t reads; /* since that began */
+    double peak;    /* of these */
 } footprint;
 
 enum { SESSION_DEVICES = 17 }; /* the CPU and 16 GPUs */
