@@ -23,3 +23,11 @@ void object_free(PyObject *self) {
     release(self);
     Py_DECREF(type);
 }
+
+PyObject *object_keep(PyObject **place, PyObject *object) {
+    PyObject *before = *place;
+    Py_INCREF(object);
+    *place = object;
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}

@@ -112,10 +112,7 @@ static PyObject *the_token;
 
 PyObject *held_set_token(PyObject *module, PyObject *token) {
     (void)module;
-    Py_INCREF(token);
-    Py_XDECREF(the_token);
-    the_token = token;
-    Py_RETURN_NONE;
+    return object_keep(&the_token, token);
 }
 
 int held_is_token(PyObject *tensor) {

@@ -314,10 +314,7 @@ static PyObject *norm_function;
 
 PyObject *norm_set_function(PyObject *module, PyObject *function) {
     (void)module;
-    Py_INCREF(function);
-    Py_XDECREF(norm_function);
-    norm_function = function;
-    Py_RETURN_NONE;
+    return object_keep(&norm_function, function);
 }
 
 static PyObject *follow(const call *c, PyObject *y) {

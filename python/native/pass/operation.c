@@ -70,10 +70,7 @@ PyObject *operation_set_known(PyObject *module, PyObject *table) {
     (void)module;
     if (!PyDict_Check(table))
         return PyErr_Format(PyExc_TypeError, "a dict is wanted");
-    Py_INCREF(table);
-    Py_XDECREF(known);
-    known = table;
-    Py_RETURN_NONE;
+    return object_keep(&known, table);
 }
 
 /* An argument by position or name; borrowed, NULL: it was not given. */

@@ -49,10 +49,7 @@ static PyObject *global_hooks;
 
 PyObject *module_set_global_hooks(PyObject *module, PyObject *dicts) {
     (void)module;
-    Py_INCREF(dicts);
-    Py_XDECREF(global_hooks);
-    global_hooks = dicts;
-    Py_RETURN_NONE;
+    return object_keep(&global_hooks, dicts);
 }
 
 static int has_any(PyObject *dict) {

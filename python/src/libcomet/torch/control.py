@@ -48,7 +48,7 @@ class _Arriving:
             if scalar is not None:
                 devices[scalar.device].append((at, scalar))
         for device, numbered in devices.items():
-            values = torch.stack([scalar.detach().reshape(()).float() for _, scalar in numbered])
+            values = torch.stack([_plain(scalar) for _, scalar in numbered])
             if device.type == "cuda":
                 values = torch.empty(values.shape, pin_memory=True).copy_(values, non_blocking=True)
             self.parts.append(([at for at, _ in numbered], values))
@@ -71,10 +71,19 @@ class _Arriving:
         return found
 
 
+def _plain(scalar):
+    return scalar if scalar.dim() == 0 and scalar.dtype == torch.float32 else scalar.detach().reshape(()).float()
+
+
 def _sums(tensors, order):
     """Norms in fp32: sums of |.|, or roots of sums of squares. None stays None."""
-    return [None if tensor is None else torch.linalg.vector_norm(tensor.detach(), order, dtype=torch.float32)
-            for tensor in tensors]
+    present = [tensor.detach() for tensor in tensors if tensor is not None]
+    if present and {(tensor.dtype, tensor.device) for tensor in present} == {(torch.float32, present[0].device)}:
+        norms = torch._foreach_norm(present, order)  # a few kernels for all of them
+    else:
+        norms = [torch.linalg.vector_norm(tensor, order, dtype=torch.float32) for tensor in present]
+    norms = iter(norms)
+    return [None if tensor is None else next(norms) for tensor in tensors]
 
 
 # ---- optimizers ----
@@ -252,7 +261,7 @@ class Control:
         return self._rest < 0
 
     def _rest_longer(self, has_changed):
-        """An iteration with statistics takes up to three times as long as another. Where they change nothing they are
+        """An iteration with statistics takes more than twice as long as another. Where they change nothing they are
         collected more and more rarely, and late in a training never as often as in its beginning."""
         self._decided |= has_changed
         skips = min(2 * self._skips + 1, _RAREST - 1) if self._decided and not has_changed else 0
