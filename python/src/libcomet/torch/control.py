@@ -72,7 +72,8 @@ class _Arriving:
 
 
 def _plain(scalar):
-    return scalar if scalar.dim() == 0 and scalar.dtype == torch.float32 else scalar.detach().reshape(()).float()
+    scalar = scalar.detach()
+    return scalar if scalar.dim() == 0 and scalar.dtype == torch.float32 else scalar.reshape(()).float()
 
 
 def _sums(tensors, order):
