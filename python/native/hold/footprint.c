@@ -36,8 +36,12 @@ int footprint_note_read(session *s, const comet_device_store *store) {
 
 /* Until the next tensor is saved what it needs must be there, too. */
 static size_t room_at(const site *at, double peak) {
-    const double next = at->follower ? at->follower->footprint : 0;
-    const double room = peak - (next > at->footprint ? next : at->footprint);
+    enum { NEAR = 4 }; /* a norm's result has a site of its own, which is not waited at */
+    const site *next = at->follower;
+    for (int i = 0; i < NEAR && next && next->footprint <= 0; i++)
+        next = next->follower;
+    const double here = at->footprint, there = next ? next->footprint : 0;
+    const double room = peak - (there > here ? there : here);
     return room > (double)at->raw_bytes ? (size_t)room : at->raw_bytes;
 }
 
