@@ -348,6 +348,24 @@ def test_nothing_is_looked_at_in_ordinary_steps(device):
     assert session.control.native.calls == before
 
 
+def test_statistics_become_rare_where_bounds_stay(device):
+    """At first as often as the controller asks for them, then less and less; a jump of the loss brings them back."""
+    model = network().to(device)
+    optimizer = sgd(model)
+    optimizer.param_groups[0]["lr"] = 0.0  # nothing moves
+    session = attach(model, optimizer=optimizer, control_options={"every": 2, "warmup": 0, "recover": 10**6})
+    images, labels = batch(device)
+    collected = []
+    for iteration in range(120):
+        before = session.control.native.calls
+        step(model, optimizer, images, labels)
+        session.step(loss=1.0 if iteration < 100 else 100.0)
+        if session.control.native.calls > before:
+            collected.append(iteration)
+    assert [at for at in collected if at < 100] == [2, 4, 6, 8, 10, 12, 14, 18, 26, 42, 62, 82]
+    assert len([at for at in collected if at >= 100]) > 2  # without the jump: one
+
+
 def test_without_an_optimizer_bounds_are_fixed(device):
     model = network().to(device)
     session = attach(model)

@@ -30,6 +30,7 @@ METHODS = ("comet", "comet:paper", "acgc", "budget", "fixed")
 
 _EVENTS = 4096  # decisions that are remembered
 _LEARNT = 8     # passes of one iteration that are watched for nothing but what there is
+_FIRST = 6      # observations until rests begin: they are smoothed, and the first decision comes with the sixth
 _RAREST = 10    # times as rarely as the controller asks for are statistics collected where bounds have settled
 _WARM = 1000    # updates that a momentum buffer is taken to have seen which was there before the session
 
@@ -156,7 +157,7 @@ class Control:
         self._made, self._limits = None, {}
         self._known_sites, self._passes, self._collects = -1, 0, False
         self._pending = self._loss = self._to_load = None
-        self._observed, self._decided = False, False
+        self._observed, self._observations = False, 0
         self._rest = self._skips = 0  # times that statistics are wanted and not collected: from now on, the next time
         self._updates, self._steps, self._undo = 0, 0, []
         if method == "fixed" or session.options.exact or session.options.codec != "eb":
@@ -235,7 +236,7 @@ class Control:
             return
         self.native.make(known)
         self._made = known
-        self._decided, self._rest, self._skips = False, 0, 0
+        self._observations = self._rest = self._skips = 0
         if self._to_load is not None:
             state, self._to_load = self._to_load, None
             self._load_native(state)
@@ -261,11 +262,12 @@ class Control:
         self._rest -= 1
         return self._rest < 0
 
-    def _rest_longer(self, has_changed):
-        """An iteration with statistics takes more than twice as long as another. Where they change nothing they are
+    def _rest_longer(self, on_the_move):
+        """An iteration with statistics takes more than twice as long as another. Where they change little they are
         collected more and more rarely, and late in a training never as often as in its beginning."""
-        self._decided |= has_changed
-        skips = min(2 * self._skips + 1, _RAREST - 1) if self._decided and not has_changed else 0
+        self._observations += 1
+        is_calm = self._observations > _FIRST and not on_the_move
+        skips = min(2 * self._skips + 1, _RAREST - 1) if is_calm else 0
         self._skips = self._rest = max(skips, min(self.iteration // 200, _RAREST // 2 - 1))
 
     def _after_step(self, optimizer, *_):
@@ -293,9 +295,9 @@ class Control:
                 self._learn()
             self._known_sites = self.sites.site_count
             self.native.apply()
-            has_changed = self._remember()
-            if self._observed or has_changed:
-                self._rest_longer(has_changed)
+            on_the_move = self._remember()
+            if self._observed or on_the_move:
+                self._rest_longer(on_the_move)
             self._observed = False
             self.iteration += 1
 
@@ -371,19 +373,20 @@ class Control:
     # ---- what was decided ----
 
     def _remember(self):
-        """Whether a bound has changed."""
-        has_changed = False
+        """Whether bounds are on the move: a fourth of them has changed by more than a fourth, or all for safety."""
+        moved, is_urgent = 0, False
         for event in self.native.take_events():
             iteration, kin, name, cause, limit, use, before, after, rms, tightness, loss = event
             if kin >= 0:
                 uses = list(self._uses.get(kin, ()))
                 self._limits[kin] = self._limit_text(limit, uses[use][0] if 0 <= use < len(uses) else None)
+            is_urgent |= kin < 0
+            moved += kin >= 0 and not 0.75 * before <= after <= 1.25 * before
             if kin < 0 or before != after:
-                has_changed = True
                 self.events.append({"time": time.time(), "iteration": iteration, "site": name, "before": before,
                                     "after": after, "cause": cause, "limit": self._limits.get(kin, limit), "rms": rms,
                                     "tightness": tightness, "loss": loss})
-        return has_changed
+        return is_urgent or (moved > 0 and 4 * moved >= len(self._made or ()))
 
     @staticmethod
     def _limit_text(limit, kind):
