@@ -15,8 +15,8 @@ int footprint_note_saved(session *s, comet_device_store *store, site *at);
 int footprint_note_read(session *s, const comet_device_store *store);
 
 /*
- * Methods of the session in Python: set_footprint(device, or -1: the CPU, allocated), measure_footprint(whether from now
- * on). When a measurement ends, site.footprint_room has the bytes that may be unsettled behind each site.
+ * Methods of the session in Python: set_footprint(device, or -1: the CPU, allocated), measure_footprint(whether from
+ * now on). When a measurement ends, site.footprint_room has the bytes that may be unsettled behind each site.
  */
 PyObject *footprint_set(PyObject *self, PyObject *args);
 PyObject *footprint_measure(PyObject *self, PyObject *wanted);
