@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The measurements behind bench/results/plugin.md, part by part, as files in a folder: what was printed, and JSON.
+# The measurements of the plug-in for PyTorch, part by part, as files in a folder: what was printed, and JSON. Goes on
+# where one fails, and exits with 1 then.
 #
 # usage: bench/plugin/figures.sh OUT PHOTOGRAPHS CIFAR [PART...]
 #   OUT          where results go
 #   PHOTOGRAPHS  a .tar of train/CLASS/*.jpg and test/CLASS/*.jpg, short side 160 or more
 #   CIFAR        a folder with the binary batches of CIFAR-10, for the part `cifar` alone
 #   PART         steps, peers, nchw, networks, budget, batch, cifar, dogs; all of them if none is named
-# libcomet must be importable (PYTHONPATH). PyTorch with CUDA, torchvision; about 25 minutes on one H200.
+# libcomet must be importable (PYTHONPATH); PyTorch with CUDA, torchvision.
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 out=$(mkdir -p "$1" && cd "$1" && pwd) photographs=$(realpath "$2") cifar=$3
 shift 3
 parts=(steps peers nchw networks budget batch cifar dogs)
@@ -17,10 +18,12 @@ parts=(steps peers nchw networks budget batch cifar dogs)
 [ ! -e "$cifar" ] || cifar=$(realpath "$cifar")
 cd "$(dirname "$0")"
 
+failed=0
 run() { # run NAME PROGRAM OPTION...: to files; a variant that fails is in its table
     local name=$1 program=$2
     shift 2
-    python3 "$program" "$@" --json "$out/$name.json" >"$out/$name.txt" 2>"$out/$name.err" || cat "$out/$name.err" >&2
+    python3 "$program" "$@" --json "$out/$name.json" >"$out/$name.txt" 2>"$out/$name.err" ||
+        { cat "$out/$name.err" >&2; failed=1; }
     cat "$out/$name.txt"
 }
 steps() { run steps torch_plugin.py --data "$photographs" --variants plain,hooks,fuse --time-hooks --kinds; }
@@ -61,3 +64,4 @@ for part in "$@"; do
     "$part"
     echo "figures.sh: $part took $(($(date +%s) - start)) s" >&2
 done
+exit $failed

@@ -54,7 +54,7 @@ void *object_new(PyTypeObject *type);
 /* Frees an instance of one of these types, whose fields are cleared. */
 void object_free(PyObject *self);
 
-/* What libcomet.torch hands over, kept for the life of the process in place of what was there. Returns None. */
+/* What libcomet.torch hands over, kept in place of what was there. Returns None. */
 PyObject *object_keep(PyObject **place, PyObject *object);
 
 #endif

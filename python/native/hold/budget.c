@@ -94,8 +94,6 @@ int budget_spill(session *s) {
         comet_status status = comet_device_store_spill(e->store, e->held);
         if (status != COMET_OK && status != COMET_ERROR_MEMORY) /* without host memory it stays where it is */
             return raise_status(status, "a stream's way to the host");
-        b->spills += status == COMET_OK;
-        b->refused += status != COMET_OK;
     }
     return 0;
 }
@@ -209,10 +207,7 @@ PyObject *budget_set(PyObject *self, PyObject *args) {
     if (!s->budget.store)
         return NULL;
     s->budget.bytes = (size_t)bytes, s->budget.flight = (size_t)flight;
-    Py_INCREF(function);
-    Py_XDECREF(s->budget.probe);
-    s->budget.probe = function;
-    Py_RETURN_NONE;
+    return object_keep(&s->budget.probe, function);
 }
 
 static PyObject *forget_plan(session *s) {

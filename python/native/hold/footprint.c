@@ -57,10 +57,7 @@ PyObject *footprint_set(PyObject *self, PyObject *args) {
         session_store(s, device < 0 ? (comet_device){COMET_CPU, 0} : (comet_device){COMET_CUDA, device});
     if (!s->footprint.store)
         return NULL;
-    Py_INCREF(function);
-    Py_XDECREF(s->footprint.allocated);
-    s->footprint.allocated = function;
-    Py_RETURN_NONE;
+    return object_keep(&s->footprint.allocated, function);
 }
 
 /* Before a forward pass. What was measured counts once backward has been there. */

@@ -2,8 +2,8 @@
 /*
  * How far the host may be ahead of a GPU. Tensors live on until their streams have settled, which takes memory in the
  * forward pass. There is room for them as long as all that is allocated stays below what backward will need anyway. So
- * a pass now and then is measured: what PyTorch has allocated when each tensor is saved, and when it is read. Nothing
- * but the time that a step takes depends on it.
+ * a pass now and then is measured: what PyTorch has allocated when each tensor is saved, and when it is read. No
+ * result depends on it.
  */
 #ifndef LIBCOMET_FOOTPRINT_H
 #define LIBCOMET_FOOTPRINT_H

@@ -113,7 +113,6 @@ typedef struct budget {
     size_t site_count;
     entry *earliest, *latest; /* whose streams belong on the host, in the order in which they were saved */
     entry *waiting;           /* the first of these that is not on its way yet */
-    uint64_t spills, refused; /* refused: for want of page-locked memory */
 } budget;
 
 /* What is allocated in the course of a step: footprint.h. */
