@@ -7,13 +7,14 @@
 #   OUT          where results go
 #   PHOTOGRAPHS  a .tar of train/CLASS/*.jpg and test/CLASS/*.jpg, short side 160 or more
 #   CIFAR        a folder with the binary batches of CIFAR-10, for the part `cifar` alone
-#   PART         steps, peers, nchw, networks, budget, batch, cifar, dogs; all of them if none is named
-# libcomet must be importable (PYTHONPATH); PyTorch with CUDA, torchvision.
+#   PART         steps, peers, nchw, networks, lead, budget, search, batch, cifar, dogs; all of them if none is named
+# search, cifar and dogs do not depend on timing and may run beside others; `batch` begins where `search` ended, if that
+# has left its files in OUT. libcomet must be importable (PYTHONPATH); PyTorch with CUDA, torchvision.
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '3,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 out=$(mkdir -p "$1" && cd "$1" && pwd) photographs=$(realpath "$2") cifar=$3
 shift 3
-parts=(steps peers nchw networks budget batch cifar dogs)
+parts=(steps peers nchw networks lead budget search batch cifar dogs)
 [ $# -gt 0 ] || set -- "${parts[@]}"
 [ ! -e "$cifar" ] || cifar=$(realpath "$cifar")
 cd "$(dirname "$0")"
@@ -26,30 +27,49 @@ run() { # run NAME PROGRAM OPTION...: to files; a variant that fails is in its t
         { cat "$out/$name.err" >&2; failed=1; }
     cat "$out/$name.txt"
 }
-steps() { run steps torch_plugin.py --data "$photographs" --variants plain,hooks,fuse --time-hooks --kinds; }
+steps() {
+    run steps torch_plugin.py --data "$photographs" --variants plain,hooks,fuse --alternate 20 --time-hooks --kinds
+}
+short=(--settle 100 --row 40 --profile 0) # of what is only reported
 peers() {
-    run peers torch_plugin.py --data "$photographs" --profile 0 --row 20 \
-        --variants plain,checkpoint,compile,compile-budget,save_on_cpu,fp8
+    run peers torch_plugin.py --data "$photographs" --settle 0 --row 20 --profile 0 \
+        --variants plain,checkpoint,compile-budget,save_on_cpu,fp8
 }
-nchw() { run nchw torch_plugin.py --data "$photographs" --layout nchw --variants plain,hooks,fuse --profile 0; }
+nchw() { run nchw torch_plugin.py --data "$photographs" --layout nchw --variants plain,hooks,fuse "${short[@]}"; }
 networks() {
-    run networks torch_plugin.py --data "$photographs" --models resnet18,efficientnet_b0 --profile 0 \
-        --variants plain,checkpoint,hooks,fuse
+    run networks torch_plugin.py --data "$photographs" --models resnet18,efficientnet_b0 --variants plain,hooks,fuse \
+        "${short[@]}"
 }
-budget() {
-    for size in 2GiB 3GiB 4GiB 8GiB; do
-        run "budget-$size" torch_plugin.py --data "$photographs" --precisions tf32 --variants plain,hooks --profile 0 \
-            --steps-before 60 --comet "memory=$size"
+lead() { # how far the host may be ahead of the GPU: for memory, time is lost
+    for size in 1 512 1024 8192; do
+        run "lead-$size" torch_plugin.py --data "$photographs" --steps-before 60 --settle 40 --row 40 --profile 0 \
+            --variants hooks --comet "lead_bytes=$((size == 1 ? 1 : size << 20))"
     done
 }
-batch() { # with PyTorch's allocator as it is, with the kind of segments that does not break up, and with a budget
-    local each=(--data "$photographs" --cap 8GiB --steps-before 60 --multiple 16)
-    run batch torch_batch.py "${each[@]}" --precisions tf32,bf16
+budget() { # few images are on the GPU beside the network: they are in the budget, too
+    for size in 1500MiB 2GiB 4GiB; do
+        run "budget-$size" torch_plugin.py --data "$photographs" --photographs 512 --ready 2 --precisions tf32 \
+            --variants hooks --steps-before 60 --settle 40 --row 40 --profile 0 --comet "memory=$size"
+    done
+}
+# 60 steps before: the network has begun to learn.
+batches() { # batches search|batch SUFFIX OPTION...
+    local name=$1 suffix=$2 from=()
+    shift 2
+    [ "$name" = search ] || [ ! -e "$out/search$suffix.json" ] || from=(--from "$out/search$suffix.json")
+    run "$name$suffix" torch_batch.py --data "$photographs" --cap 8GiB --steps-before 60 --multiple 16 --start 128 \
+        "${from[@]}" "$@"
+}
+# With PyTorch's allocator as it is, with the kind of segments that does not break up, and with a budget.
+all_batches() { # all_batches search|batch OPTION...
+    batches "$1" "" --precisions tf32,bf16 "${@:2}"
     export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-    run batch-expandable torch_batch.py "${each[@]}" --precisions tf32,bf16
-    run batch-budget torch_batch.py "${each[@]}" --variants hooks --comet memory=7900MiB --most 2048
+    batches "$1" -expandable --precisions tf32,bf16 "${@:2}"
+    batches "$1" -budget --variants hooks --comet memory=7900MiB --most 2048 "${@:2}"
     unset PYTORCH_CUDA_ALLOC_CONF
 }
+search() { all_batches search --timed 0; }
+batch() { all_batches batch; }
 cifar() { run cifar torch_accuracy.py cifar --data "$cifar"; }
 dogs() { run dogs torch_accuracy.py dogs --data "$photographs"; }
 

@@ -15,8 +15,8 @@ whether a variant escapes the cap.
 
 A batch is good if --steps steps of a fresh training can be run with it, the first included, in which sizes are not
 known yet. Weights are those of --steps-before steps of plain training, without the cap. Batches are multiples of
---multiple: doubled until one fails, then halved between the last good and the first bad one. Then the largest good
-batch is timed. 'retries' are the times in a step that the allocator gave back its cache and asked again: more than 0
+--multiple: doubled until one fails, then halved between the last good and the first bad one. With --from the search
+begins where an earlier one ended, and goes on in steps of --multiple. Then the largest good batch is timed. 'retries' are the times in a step that the allocator gave back its cache and asked again: more than 0
 makes steps slow.
 """
 import argparse
@@ -111,12 +111,17 @@ class Search:
         """The largest good batch; 0: not even the smallest."""
         unit, most = self.options.multiple, self.options.most // self.options.multiple
         good, bad = 0, None
-        at = max(1, min(self.options.start // unit, most))
+        known = self.options.known.get((self.setting.model, self.setting.precision, self.variant))
+        at = max(1, min((known or self.options.start) // unit, most))
         while bad is None and good < most:
             if self.is_good(at * unit):
-                good, at = at, min(2 * at, most)
+                good, at = at, min(at + 1 if known else 2 * at, most)
             else:
                 bad = at
+        if known and bad and not good:  # less than it was: downwards in the same way
+            good = bad - 1
+            while good and not self.is_good(good * unit):
+                bad, good = good, good - 1
         while bad is not None and bad - good > 1:
             middle = (good + bad) // 2
             good, bad = (middle, bad) if self.is_good(middle * unit) else (good, middle)
@@ -125,7 +130,7 @@ class Search:
     def run(self):
         found = {"model": self.setting.model, "precision": self.setting.precision, "variant": self.variant,
                  "batch": self.largest()}
-        while found["batch"]:
+        while found["batch"] and self.options.timed:
             self.tell(f"batch {found['batch']}: time")
             try:
                 found.update(self.train(found["batch"], self.options.steps, self.options.timed))
@@ -200,6 +205,11 @@ def print_table(rows):
         print(f"| {' | '.join(start + cells)} |")
 
 
+def read_found(path):
+    with open(path) as file:
+        return {(run["model"], run["precision"], run["variant"]): run.get("batch") for run in json.load(file)["runs"]}
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -220,7 +230,8 @@ def parse(arguments):
     add("--start", type=int, default=64, metavar="N", help="the batch that is tried first (default %(default)s)")
     add("--most", type=int, default=8192, metavar="N", help="no batch above is tried (default %(default)s)")
     add("--steps", type=int, default=5, help="that must go well (default %(default)s)")
-    add("--timed", type=int, default=10, metavar="STEPS", help="for images a second (default %(default)s)")
+    add("--timed", type=int, default=10, metavar="STEPS", help="for images a second; 0: none (default %(default)s)")
+    add("--from", dest="found", metavar="FILE", help="the --json of an earlier search")
     add("--steps-before", type=int, default=200, metavar="STEPS", help="of plain training (default %(default)s)")
     add("--before-batch", type=int, default=64, metavar="N", help="the batch of these (default %(default)s)")
     add_comet_options(add)
@@ -232,8 +243,9 @@ def parse(arguments):
     for model in options.models:
         if model not in known:
             parser.error(f"torchvision has no network '{model}' for images")
-    if options.most < options.multiple or min(options.multiple, options.steps, options.timed) < 1:
-        parser.error("--most must be at least --multiple, and --multiple, --steps and --timed at least 1")
+    if options.most < options.multiple or min(options.multiple, options.steps) < 1 or options.timed < 0:
+        parser.error("--most must be at least --multiple, --multiple and --steps at least 1, --timed at least 0")
+    options.known = read_found(options.found) if options.found else {}
     if set(options.variants) & set(OF_COMET):
         try:
             import libcomet.torch  # noqa: F401 (better to know it now)
@@ -258,7 +270,8 @@ def main():
     def write(rows):
         if options.json:
             with open(options.json, "w") as file:
-                json.dump({"options": vars(options), **title, "runs": rows}, file, indent=1)
+                chosen = {name: value for name, value in vars(options).items() if name != "known"}
+                json.dump({"options": chosen, **title, "runs": rows}, file, indent=1)
 
     rows = search_all(options, photographs, device, write)
     cap = f"{mib(options.cap):,.0f} MiB" if device.is_gpu else f"{options.cap} images (no memory is measured)"

@@ -26,9 +26,11 @@ and the measurements, each in steps of its own:
   ms               of a step, the median: CUDA events around it, the device awaited after each
   ms in a row      of a step in a run of 100 in which nothing is awaited; in these the controller looks at statistics,
                    as it does for the rest of a training
-  host ms          until the host had issued a step, the device idle before. In the file, too: 'host CPU ms' is the
-                   processor time of the thread that called (the forward pass and the optimiser; backward has a thread
-                   of its own), 'process CPU ms' that of all threads
+  host ms          until the host had issued a step, the device idle before, and how much of that it waited for the
+                   device, so that memory stays low. In the file, too: 'host CPU ms' is the processor time of the thread
+                   that called (the forward pass and the optimiser; backward has a thread of its own), 'process CPU ms'
+                   that of all threads. Hosts change their speed from minute to minute: with --alternate plain PyTorch
+                   and Comet's variants take turns, step by step, and these are the figures to compare
   GPU busy         the sum of all kernels' times in the profiler; their kinds with --kinds and in the file
   peak MiB         the most that PyTorch had allocated in a step, less what is static: weights, gradients, momentum,
                    images. zero_grad(set_to_none=True) begins a step, so gradients are there between steps and count as
@@ -66,7 +68,6 @@ KINDS = [
     ("copies", r"^mem(cpy|set)\b"),
 ]
 SETTLED = ("plain", *OF_COMET)  # so that their losses can be compared
-READY = 16  # batches that lie ready on the device: steps differ, none of them makes its images, none is known by heart
 
 
 # ---- one measurement each ----
@@ -79,10 +80,11 @@ def next_batch(ready):
 
 def time_steps(training, ready, steps, device):
     """Each step alone: by events, by the clock, until it was issued, and the time of the processor."""
-    found = {name: [] for name in ("ms", "wall ms", "host ms", "host CPU ms", "process CPU ms")}
+    found = {name: [] for name in ("ms", "wall ms", "host ms", "waited ms", "host CPU ms", "process CPU ms")}
     for _ in range(steps):
         batch = next_batch(ready)
         device.synchronize()
+        waited = training.waited_ms()
         begin, thread, process, event = time.perf_counter(), time.thread_time(), time.process_time(), device.event()
         training.step(*batch)
         issued, thread = time.perf_counter(), time.thread_time() - thread
@@ -93,8 +95,26 @@ def time_steps(training, ready, steps, device):
         found["wall ms"].append(1e3 * (now - begin))
         found["ms"].append(event.elapsed_time(end) if event else 1e3 * (now - begin))
         found["host ms"].append(1e3 * (issued - begin))
+        found["waited ms"].append(training.waited_ms() - waited)
         found["host CPU ms"].append(1e3 * thread)
     return {name: statistics.median(values) for name, values in found.items()}
+
+
+def time_alternately(setting, names, state, comet, ready, rounds, device, warm_up=16):
+    """What the host does in a step, with a training of each kind that take turns."""
+    trainings = {name: Training(setting, name, state, comet) for name in names}
+    try:
+        for training in trainings.values():
+            for _ in range(warm_up):
+                training.step(*next_batch(ready))
+        rows = {name: [] for name in names}
+        for _ in range(rounds):
+            for name, training in trainings.items():
+                rows[name].append(time_steps(training, ready, 1, device))
+        return {name: {key: statistics.median(row[key] for row in of) for key in of[0]} for name, of in rows.items()}
+    finally:
+        for training in trainings.values():
+            training.close()
 
 
 def time_in_a_row(training, ready, steps, device):
@@ -321,7 +341,7 @@ def measure_all(options, feed, device, write):
 
         state = train_before(setting, feed, options.batch, options.steps_before, tell_step)
         feed.order.manual_seed(1), feed.chance.manual_seed(1)
-        batches = [feed.batch(options.batch, layout) for _ in range(READY)]
+        batches = [feed.batch(options.batch, layout) for _ in range(options.ready)]
         for variant in options.variants:
             def tell(part, variant=variant):
                 progress.add(f"{name} {variant}: {part}", 1, always=part == "first step" and not progress.terminal)
@@ -333,6 +353,14 @@ def measure_all(options, feed, device, write):
             rows[-1]["loss before"] = state and state["loss"]
             device.clear()
             write(rows)
+        if options.alternate:
+            names = [variant for variant in options.variants if variant in SETTLED]
+            progress.add(f"{name}: in turns", always=not progress.terminal)
+            for variant, found in time_alternately(setting, names, state, comet_options(options), ready,
+                                                   options.alternate, device).items():
+                next(row for row in rows[-len(options.variants):] if row["variant"] == variant)["in turns"] = found
+            device.clear()
+            write(rows)
     progress.finish()
     return rows
 
@@ -341,8 +369,8 @@ def measure_all(options, feed, device, write):
 
 
 def print_table(rows, options):
-    columns = ("model", "precision", "variant", "ms", "x plain", "in a row", "x plain", "host", "GPU busy", "peak MiB",
-               "plain/peak", "first MiB", "held MiB", "loss")
+    columns = ("model", "precision", "variant", "ms", "x plain", "in a row", "x plain", "host (waiting)", "GPU busy",
+               "peak MiB", "plain/peak", "first MiB", "held MiB", "loss")
     print(f"| {' | '.join(columns)} |\n|{'---|' * 3}{'---:|' * (len(columns) - 3)}")
     for row in rows:
         start = [row["model"], row["precision"], row["variant"]]
@@ -352,11 +380,18 @@ def print_table(rows, options):
         plain = next((other for other in rows if other["variant"] == "plain" and "error" not in other
                       and (other["model"], other["precision"]) == (row["model"], row["precision"])), {})
         cells = start + [number(row["ms"]), ratio(row["ms"], plain.get("ms")), number(row["ms in a row"]),
-                         ratio(row["ms in a row"], plain.get("ms in a row")), number(row["host ms"]),
-                         number(row.get("GPU busy ms")), number(row.get("peak MiB"), 0),
+                         ratio(row["ms in a row"], plain.get("ms in a row")),
+                         f"{row['host ms']:.1f} ({row['waited ms']:.1f})", number(row.get("GPU busy ms")), number(row.get("peak MiB"), 0),
                          ratio(plain.get("peak MiB"), row.get("peak MiB")), number(row.get("first MiB"), 0),
                          number(row.get("held MiB"), 0), number(row["loss"], 4)]
         print(f"| {' | '.join(cells)} |")
+    if options.alternate:
+        print("\nin turns, medians of a step: ms, host ms, of these waiting:")
+        for row in rows:
+            if "in turns" in row:
+                found = row["in turns"]
+                print(f"  {row['model']} {row['precision']} {row['variant']}: {found['ms']:.1f}, {found['host ms']:.1f}, "
+                      f"{found['waited ms']:.1f}")
     if options.time_hooks:
         print("\nhost time (median us, calls per step):")
         for row in rows:
@@ -389,6 +424,9 @@ def parse(arguments):
     add("--batch", type=int, default=128, help="images of a step (default %(default)s)")
     add("--image", type=int, default=224, metavar="PX", help="height and width (default %(default)s)")
     add("--layout", choices=("nhwc", "nchw"), default="nhwc", help="nhwc is channels_last (default %(default)s)")
+    add("--ready", type=int, default=16, metavar="N",
+        help="batches that lie ready on the device: steps differ, none makes its images, none is known by heart "
+             "(default %(default)s)")
     add("--rate", type=float, default=0.02, help="of SGD with momentum (default %(default)s)")
     add("--steps-before", type=int, default=200, metavar="STEPS",
         help="of plain training before anything is measured; 0: random weights (default %(default)s)")
@@ -399,6 +437,8 @@ def parse(arguments):
     add("--row", type=int, default=100, metavar="STEPS",
         help="that are timed in a row: the controller's statistics are among them (default %(default)s)")
     add("--profile", type=int, default=3, metavar="STEPS", help="in the profiler; 0: none (default %(default)s)")
+    add("--alternate", type=int, default=0, metavar="ROUNDS",
+        help="also time plain and Comet's variants in turns, as many rounds (default: not)")
     add("--time-hooks", action="store_true", help="also what the host's time goes to, in a run of its own")
     add("--kinds", action="store_true", help="also print the time of kernels by kind")
     add_comet_options(add)
@@ -410,8 +450,8 @@ def parse(arguments):
     for model in options.models:
         if model not in known:
             parser.error(f"torchvision has no network '{model}' for images")
-    if min(options.warm_up, options.steps, options.row) < 1:
-        parser.error("--warm-up, --steps and --row must be 1 or more")
+    if min(options.warm_up, options.steps, options.row, options.ready) < 1:
+        parser.error("--warm-up, --steps, --row and --ready must be 1 or more")
     if set(options.variants) & set(OF_COMET):
         try:
             import libcomet.torch  # noqa: F401 (better to know it now)

@@ -253,6 +253,10 @@ class Training:
         self.optimiser.step()
         return loss.detach()
 
+    def waited_ms(self):
+        """How long Comet's host has waited for the device so far."""
+        return self.session.native.stats()["waited_ms"] if self.session else 0.0
+
     def warm_rate(self, part):
         """For a training that begins: the rate rises to what it is to be."""
         for group in self.optimiser.param_groups:

@@ -20,6 +20,10 @@ def sequential(activation=nn.ReLU):
                          nn.Flatten(), nn.Linear(16, CLASSES))
 
 
+def timm_model(name):
+    return pytest.importorskip("timm").create_model(name, num_classes=CLASSES)
+
+
 MODELS = {
     "resnet18": (lambda: models.resnet18(num_classes=CLASSES), 9),   # stem and 8 blocks
     "resnet50": (lambda: models.resnet50(num_classes=CLASSES), 17),  # stem and 16 blocks
@@ -27,6 +31,9 @@ MODELS = {
     "relu": (sequential, 1),
     "silu": (lambda: sequential(nn.SiLU), 1),
     "gelu": (lambda: sequential(nn.GELU), 1),
+    "timm resnet18": (lambda: timm_model("resnet18"), 9),
+    "timm resnet50d": (lambda: timm_model("resnet50d"), 18),  # stem, which is an nn.Sequential of two norms more, blocks
+    "timm seresnet50": (lambda: timm_model("seresnet50"), 1),  # the stem; none of its blocks is plain
     "none": (lambda: nn.Sequential(nn.Linear(12, 4), nn.ReLU()), 0),
 }
 
@@ -57,7 +64,8 @@ def test_names_and_state_stay(name):
 
 
 @pytest.mark.parametrize("how", ["without a session", "exact", "evaluated"])
-@pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet_v3", "relu", "silu", "gelu"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet_v3", "relu", "silu", "gelu", "timm resnet18",
+                                  "timm resnet50d"])
 def test_same_results_where_nothing_is_fused(name, how, device):
     """Without a session, in exact mode, and where a model does not train: layer by layer, bit-equal."""
     plain = without_overlaps(MODELS[name][0](), device)
@@ -159,7 +167,7 @@ def is_channels_last(model):
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("name", ["resnet18", "resnet50", "relu", "silu", "gelu"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "relu", "silu", "gelu", "timm resnet18", "timm resnet50d"])
 def test_fused(name, precision, layout, gpu):
     def changed(model):
         model = comet.fuse(copy.deepcopy(model))

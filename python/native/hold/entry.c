@@ -352,7 +352,7 @@ PyObject *entry_read(entry *e, const tensor_view *as) {
             return NULL;
         e->site->loads++;
         tensor = decode(e, &e->view);
-        if (!tensor || footprint_note_read(s, e->store)) {
+        if (!tensor || footprint_note_read(s, e->store, e->view.bytes)) {
             Py_XDECREF(tensor);
             return NULL;
         }

@@ -9,28 +9,24 @@ static double allocated(const session *s) {
     return PyErr_Occurred() ? -1 : value;
 }
 
-static int is_measured(const session *s, const comet_device_store *store) {
+int footprint_is_measured(const session *s, const comet_device_store *store) {
     return s->footprint.is_measuring && store == s->footprint.store;
 }
 
-/* Without what is there only because it is not settled. The tensor that was just saved is still the network's. */
-int footprint_note_saved(session *s, comet_device_store *store, site *at) {
-    if (!is_measured(s, store) || at->is_part)
+int footprint_note_saved(session *s, const comet_device_store *store, site *at) {
+    if (!footprint_is_measured(s, store) || at->is_part)
         return 0;
-    const double now = allocated(s), own = (double)comet_device_store_unsettled_bytes(store) - (double)at->raw_bytes;
-    if (now < 0)
-        return -1;
-    at->footprint = now - (own > 0 ? own : 0);
-    return 0;
+    at->footprint = allocated(s);
+    return at->footprint < 0 ? -1 : 0;
 }
 
-int footprint_note_read(session *s, const comet_device_store *store) {
-    if (!is_measured(s, store))
+int footprint_note_read(session *s, const comet_device_store *store, size_t to_come) {
+    if (!footprint_is_measured(s, store))
         return 0;
     const double now = allocated(s);
     s->footprint.reads++;
-    if (now > s->footprint.peak)
-        s->footprint.peak = now;
+    if (now + (double)to_come > s->footprint.peak)
+        s->footprint.peak = now + (double)to_come;
     return now < 0 ? -1 : 0;
 }
 

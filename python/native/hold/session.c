@@ -97,7 +97,7 @@ int session_is_head(session *s, site *at, comet_device device) {
 
 /* Where nothing was measured: in forward a layer has its input, its output, that of the next one, a shortcut, and what
  * libraries work in. */
-static size_t lead_at(const session *s, const site *at) {
+static size_t lead_at(const session *s, const comet_device_store *store, const site *at) {
     const size_t taken = at->streams_before + s->head_room + (size_t)(forward_tensors * (double)at->raw_bytes);
     if (s->budget.bytes)
         return budget_lead(s, at);
@@ -105,6 +105,8 @@ static size_t lead_at(const session *s, const site *at) {
         return s->lead_bytes;
     if (!at->was_passed)
         return 2 * s->greatest;
+    if (footprint_is_measured(s, store))
+        return at->raw_bytes;
     if (at->footprint_room)
         return at->footprint_room;
     const size_t room = s->expected_peak > taken ? s->expected_peak - taken : 0;
@@ -130,7 +132,7 @@ int session_await(session *s, comet_device_store *store, comet_device_entry *hel
 }
 
 int session_keep_lead(session *s, comet_device_store *store, site *at) {
-    const size_t lead = lead_at(s, at);
+    const size_t lead = lead_at(s, store, at);
     if (session_poll_store(s, store))
         return -1;
     while (comet_device_store_unsettled_bytes(store) > lead) {

@@ -126,7 +126,7 @@ PyObject *norm_backward(PyObject *self, PyObject *gradient) {
     b.dy = b.dx = b.dz = h->u->memory;
     b.dy.data = view_data(dy), b.dx.data = view_data(dx), b.dz.data = dz ? view_data(dz) : NULL;
     if (show_gradient(h, dz ? dz : dy, &b, view_data(dgamma), view_data(dbeta)) == 0 &&
-        footprint_note_read(h->u->owner, h->u->store) == 0)
+        footprint_note_read(h->u->owner, h->u->store, 0) == 0)
         result = PyTuple_Pack(5, dx, dz ? dz : Py_None, dgamma, dbeta, Py_None);
 done:
     Py_XDECREF(dy), Py_XDECREF(dx), Py_XDECREF(dz), Py_XDECREF(dgamma), Py_XDECREF(dbeta);

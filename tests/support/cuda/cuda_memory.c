@@ -36,9 +36,11 @@ cuda_block cuda_block_new(size_t bytes, const void *from) {
     return b;
 }
 
+/* A copy may return while the last of it is still on its way, and non-blocking queues do not wait for it. */
 void cuda_block_write(const cuda_block *b, const void *from) {
     if (b->bytes)
         cuda_must(cudaMemcpy(b->data, from, b->bytes, cudaMemcpyHostToDevice));
+    cuda_must(cudaDeviceSynchronize());
 }
 
 void *cuda_block_read(const cuda_block *b) {

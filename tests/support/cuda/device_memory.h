@@ -30,6 +30,7 @@ static inline void *device_take(size_t bytes, const void *from) {
         assert_cuda(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
     else
         assert_cuda(cudaMemset(memory, POISON, bytes));
+    assert_cuda(cudaDeviceSynchronize()); /* non-blocking queues do not wait for it */
     return memory;
 }
 

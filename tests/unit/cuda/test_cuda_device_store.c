@@ -152,6 +152,7 @@ static void fill(bench *b, item *t) {
     for (int64_t i = 0; i < count; i++)
         values[i] = rng_below(&b->r, 3) ? 0.0f : (float)rng_gauss(&b->r);
     assert_cuda(cudaMemcpy(t->tensor.data, values, t->bytes, cudaMemcpyHostToDevice)); /* 16-bit: any patterns */
+    assert_cuda(cudaDeviceSynchronize());
 }
 
 static void item_new(bench *b, item *t) {

@@ -154,6 +154,7 @@ static void reference(bed *b) {
 
 static void upload(bed *b) {
     assert_cuda(cudaMemcpy(b->tensor.data, b->x, b->bytes, cudaMemcpyHostToDevice));
+    assert_cuda(cudaDeviceSynchronize()); /* non-blocking queues do not wait for it */
     reference(b);
 }
 

@@ -48,6 +48,7 @@ static void *device_take(size_t bytes, const void *from) {
         assert_cuda(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
     else
         assert_cuda(cudaMemset(memory, POISON, bytes));
+    assert_cuda(cudaDeviceSynchronize()); /* non-blocking queues do not wait for it */
     return memory;
 }
 
@@ -795,6 +796,7 @@ static void chain_refill(chain *k, rng *r) {
         free(c->decoded);
         case_on_cpu(c);
     }
+    assert_cuda(cudaDeviceSynchronize());
 }
 
 static void streams_behind_each_other_in_a_graph(void **state) {

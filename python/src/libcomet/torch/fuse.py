@@ -110,6 +110,12 @@ def _timm_is_plain(block):
     return all(getattr(block, name, None) is None or isinstance(getattr(block, name), nn.Identity) for name in absent)
 
 
+def _timm_features(self, x):
+    if self.grad_checkpointing:
+        return type(self).forward_features(self, x)
+    x = self.maxpool(norm_act(self.bn1, self.act1, self.conv1(x)))
+    return self.layer4(self.layer3(self.layer2(self.layer1(x))))
+
 
 def _sequential(self, x):
     modules, at = list(self), 0
@@ -124,24 +130,24 @@ def _sequential(self, x):
     return x
 
 
+KNOWN = {"torchvision.models.resnet.BasicBlock": ("forward", _basic_block),
+         "torchvision.models.resnet.Bottleneck": ("forward", _bottleneck),
+         "torchvision.models.resnet.ResNet": ("forward", _resnet),
+         "timm.models.resnet.BasicBlock": ("forward", _timm_basic_block),
+         "timm.models.resnet.Bottleneck": ("forward", _timm_bottleneck),
+         "timm.models.resnet.ResNet": ("forward_features", _timm_features)}
 
-def _forward_for(module):
-    """The forward of a module that is known, else None."""
+
+def _known(module):
+    """(name of a method, what takes its place) of a module that is known, else None."""
     kind = type(module)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    known = {"torchvision.models.resnet.BasicBlock": _basic_block,
-             "torchvision.models.resnet.Bottleneck": _bottleneck,
-             "torchvision.models.resnet.ResNet": _resnet}.get(name)
-    if known:
-        return known
-    if name == "timm.models.resnet.BasicBlock" and _timm_is_plain(module):
-        return _timm_basic_block
-    if name == "timm.models.resnet.Bottleneck" and _timm_is_plain(module):
-        return _timm_bottleneck
+    if name in KNOWN:
+        return KNOWN[name] if not name.startswith("timm.") or _timm_is_plain(module) else None
     if kind.forward is nn.Sequential.forward:
         pairs = zip(list(module)[:-1], list(module)[1:])
         if any(_is_plain(first) and isinstance(second, (nn.ReLU, *CURVES)) for first, second in pairs):
-            return _sequential
+            return "forward", _sequential
     return None
 
 
@@ -149,9 +155,9 @@ def fuse(model):
     """Changes the forward of blocks that are known. Returns the model; model.comet_fused says how many there were."""
     count = 0
     for module in model.modules():
-        forward = _forward_for(module)
-        if forward is not None and "forward" not in module.__dict__:
-            module.forward = functools.partial(forward, module)  # can be copied and pickled
+        known = _known(module)
+        if known and known[0] not in module.__dict__:
+            setattr(module, known[0], functools.partial(known[1], module))  # can be copied and pickled
             count += 1
     model.comet_fused = getattr(model, "comet_fused", 0) + count
     return model
@@ -160,9 +166,10 @@ def fuse(model):
 def unfuse(model):
     """As it was before `fuse`."""
     for module in model.modules():
-        forward = module.__dict__.get("forward")
-        if isinstance(forward, functools.partial) and forward.func.__module__ == __name__:
-            del module.forward
+        for name in ("forward", "forward_features"):
+            method = module.__dict__.get(name)
+            if isinstance(method, functools.partial) and method.func.__module__ == __name__:
+                delattr(module, name)
     if "comet_fused" in model.__dict__:
         del model.comet_fused
     return model
