@@ -197,6 +197,7 @@ static PyObject *session_stats(PyObject *self, PyObject *unused) {
     (void)unused;
     PyObject *all = PyDict_New();
     if (!all || put_kept(all, s->kept) || put_number(all, "waited_ms", 1e3 * s->waited) ||
+        put_number(all, "footprint_shares", s->footprint.shares) ||
         put_number(all, "shape_bytes", s->shape_bytes) || put_number(all, "index_bytes", s->index_bytes) ||
         put_number(all, "index_raw_bytes", s->index_raw_bytes)) {
         Py_XDECREF(all);
@@ -279,7 +280,7 @@ static PyMethodDef session_methods[] = {
     {"end_measuring", budget_end_measuring, METH_NOARGS, "end_measuring() -> the peak that was measured, or None"},
     {"held_bytes", budget_held_bytes, METH_NOARGS, "held_bytes() -> those of streams on the GPU of the budget"},
     {"measured", budget_measured, METH_NOARGS, "measured() -> the sites of the last pass, and what they need"},
-    {"set_footprint", footprint_set, METH_VARARGS, "set_footprint(device, allocated): how to ask for PyTorch's bytes"},
+    {"set_footprint", footprint_set, METH_VARARGS, "set_footprint(device, ask): how to ask for PyTorch's bytes"},
     {"measure_footprint", footprint_measure, METH_O, "measure_footprint(whether the next pass is to be)"},
     {"reset_peak", session_reset_peak, METH_NOARGS, "reset_peak()"},
     {NULL, NULL, 0, NULL}};

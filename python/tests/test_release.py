@@ -115,19 +115,39 @@ def test_room_for_being_ahead():
     next one; a tensor of its own at the least."""
     model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.ReLU())])
     session = attach(model)
-    forward, saves = [3e6, 5e6, 4e6, 12e6], []  # bytes that are allocated when each ReLU's result is saved
+    forward, asked = [3e6, 5e6, 4e6, 12e6], []  # bytes that are allocated when each ReLU's result is saved
 
-    def allocated():
-        saves.append(1)
-        return forward[len(saves) - 1] if len(saves) <= 4 else 10e6
+    def ask():
+        asked.append(1)
+        return forward[len(asked) - 1] if len(asked) <= 4 else 10e6, 0.0
 
-    session.native.set_footprint(-1, allocated)
-    for _ in range(5):
+    session.native.set_footprint(-1, ask)
+    for _ in range(4):
         model(torch.randn(64, 64)).sum().backward()
     rooms = [site["footprint_room"] for site in session.native.sites()]
     own = 64 * 64 * 4
     assert rooms == [10e6 + own - 5e6, 10e6 + own - 5e6, own, own]
-    assert len(saves) == 8  # one pass was measured, the third
+    assert len(asked) == 9  # one pass was measured, the third; in the next one its forward pass's peak
+
+
+def test_room_is_taken_up_bit_by_bit():
+    """As long as the peak of the forward pass does not rise for it, above its own or above that of backward."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+
+    def shares_with(*peaks):
+        """peaks: from the measured pass on, which is the third. Backward has 5 million and a gradient."""
+        session, shares = attach(model), []
+        session.native.set_footprint(-1, lambda: (5e6, peak))
+        for peak in (0.0, 0.0, *peaks):
+            model(torch.randn(64, 64)).sum().backward()
+            shares.append(session.stats()["footprint_shares"])
+        session.detach()
+        return shares[3:]
+
+    assert shares_with(0.0, 4e6, 5e6, 5e6, 9e6) == [2, 4, 8, 8]
+    assert shares_with(7e6, 7e6, 7.05e6, 6e6, 9e6) == [2, 4, 8, 8]
+    assert shares_with(7e6, 7e6, 7.5e6, 7e6) == [2, 1, 1]
+    assert shares_with(2e6, 5.5e6, 5e6) == [1, 1]
 
 
 @pytest.mark.skipif(bool(NO_GPU), reason=f"no GPU: {NO_GPU}")

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hold/footprint.h"
 
-/* PyTorch's bytes now; less than 0: exception. */
-static double allocated(const session *s) {
-    PyObject *bytes = PyObject_CallFunctionObjArgs(s->footprint.allocated, NULL);
-    const double value = bytes ? PyFloat_AsDouble(bytes) : -1;
-    Py_XDECREF(bytes);
-    return PyErr_Occurred() ? -1 : value;
+enum { SHARES = 8 }; /* how finely room is taken up, and how much of it at first: one part */
+
+/* PyTorch's bytes now, and the greatest number of them so far. -1: exception. */
+static int ask(const session *s, double *now, double *peak) {
+    PyObject *both = PyObject_CallFunctionObjArgs(s->footprint.ask, NULL);
+    const int failed = !both || !PyArg_ParseTuple(both, "dd", now, peak);
+    Py_XDECREF(both);
+    return failed ? -1 : 0;
 }
 
 int footprint_is_measured(const session *s, const comet_device_store *store) {
@@ -16,18 +18,8 @@ int footprint_is_measured(const session *s, const comet_device_store *store) {
 int footprint_note_saved(session *s, const comet_device_store *store, site *at) {
     if (!footprint_is_measured(s, store) || at->is_part)
         return 0;
-    at->footprint = allocated(s);
-    return at->footprint < 0 ? -1 : 0;
-}
-
-int footprint_note_read(session *s, const comet_device_store *store, size_t to_come) {
-    if (!footprint_is_measured(s, store))
-        return 0;
-    const double now = allocated(s);
-    s->footprint.reads++;
-    if (now + (double)to_come > s->footprint.peak)
-        s->footprint.peak = now + (double)to_come;
-    return now < 0 ? -1 : 0;
+    double peak;
+    return ask(s, &at->footprint, &peak);
 }
 
 /* Until the next tensor is saved what it needs must be there, too. */
@@ -39,6 +31,58 @@ static size_t room_at(const site *at, double peak) {
     const double here = at->footprint, there = next ? next->footprint : 0;
     const double room = peak - (there > here ? there : here);
     return room > (double)at->raw_bytes ? (size_t)room : at->raw_bytes;
+}
+
+size_t footprint_room(const session *s, const site *at) {
+    const size_t room = at->footprint_room / SHARES * (size_t)s->footprint.shares;
+    return room > at->raw_bytes ? room : at->raw_bytes;
+}
+
+/* ---- reading ---- */
+
+static void measure_read(footprint *f, double now, double peak, size_t to_come) {
+    if (f->reads++ == 0)
+        f->forward = peak;
+    if (now + (double)to_come > f->peak)
+        f->peak = now + (double)to_come;
+}
+
+/*
+ * What libraries work in for the length of a call is not seen when tensors are saved and read. So room is taken up bit
+ * by bit, as long as the forward pass stays below its own peak without, or below that of backward.
+ */
+static void grow(footprint *f, double peak) {
+    const double rise = 1.01, limit = rise * (f->forward > f->peak ? f->forward : f->peak);
+    if (peak > limit && f->shares > 1)
+        f->shares /= 2;
+    else if (peak <= limit)
+        f->shares *= 2;
+    f->is_growing = peak <= limit && f->shares < SHARES;
+}
+
+int footprint_note_read(session *s, const comet_device_store *store, size_t to_come) {
+    footprint *f = &s->footprint;
+    const int grows = f->is_growing && f->has_begun && store == f->store;
+    double now, peak;
+    if (!grows && !footprint_is_measured(s, store))
+        return 0;
+    if (ask(s, &now, &peak))
+        return -1;
+    if (f->is_measuring)
+        measure_read(f, now, peak, to_come);
+    else
+        grow(f, peak);
+    f->has_begun = 0;
+    return 0;
+}
+
+static void end_measuring(session *s) {
+    footprint *f = &s->footprint;
+    f->is_measuring = 0;
+    for (site *at = s->first; at; at = at->next)
+        if (at->footprint > 0)
+            at->footprint_room = room_at(at, f->peak);
+    f->is_growing = f->shares = 1;
 }
 
 /* ---- Python ---- */
@@ -53,29 +97,26 @@ PyObject *footprint_set(PyObject *self, PyObject *args) {
         session_store(s, device < 0 ? (comet_device){COMET_CPU, 0} : (comet_device){COMET_CUDA, device});
     if (!s->footprint.store)
         return NULL;
-    return object_keep(&s->footprint.allocated, function);
+    return object_keep(&s->footprint.ask, function);
 }
 
 /* Before a forward pass. What was measured counts once backward has been there. */
 PyObject *footprint_measure(PyObject *self, PyObject *wanted) {
     session *s = (session *)self;
     footprint *f = &s->footprint;
-    if (f->is_measuring && f->reads) {
-        f->is_measuring = 0;
-        for (site *at = s->first; at; at = at->next)
-            if (at->footprint > 0)
-                at->footprint_room = room_at(at, f->peak);
-    }
-    if (wanted == Py_True && f->allocated && !f->is_measuring) {
+    if (f->is_measuring && f->reads)
+        end_measuring(s);
+    if (wanted == Py_True && f->ask && !f->is_measuring) {
         f->is_measuring = 1;
         f->reads = 0;
         f->peak = 0;
         for (site *at = s->first; at; at = at->next)
             at->footprint = 0;
     }
+    f->has_begun = 1;
     Py_RETURN_NONE;
 }
 
 void footprint_clear(session *s) {
-    Py_CLEAR(s->footprint.allocated);
+    Py_CLEAR(s->footprint.ask);
 }

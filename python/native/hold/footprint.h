@@ -17,9 +17,12 @@ int footprint_is_measured(const session *s, const comet_device_store *store);
 int footprint_note_saved(session *s, const comet_device_store *store, site *at);
 int footprint_note_read(session *s, const comet_device_store *store, size_t to_come);
 
+/* Bytes that may be unsettled behind a site for which there was a measurement. */
+size_t footprint_room(const session *s, const site *at);
+
 /*
- * Methods of the session in Python: set_footprint(device, or -1: the CPU, allocated), measure_footprint(whether from
- * now on). When a measurement ends, site.footprint_room has the bytes that may be unsettled behind each site.
+ * Methods of the session in Python: set_footprint(device, or -1: the CPU, ask), measure_footprint(whether from
+ * now on). When a measurement ends, site.footprint_room has the bytes that are free behind each site.
  */
 PyObject *footprint_set(PyObject *self, PyObject *args);
 PyObject *footprint_measure(PyObject *self, PyObject *wanted);

@@ -108,7 +108,7 @@ static size_t lead_at(const session *s, const comet_device_store *store, const s
     if (footprint_is_measured(s, store))
         return at->raw_bytes;
     if (at->footprint_room)
-        return at->footprint_room;
+        return footprint_room(s, at);
     const size_t room = s->expected_peak > taken ? s->expected_peak - taken : 0;
     return room > at->raw_bytes ? room : at->raw_bytes;
 }

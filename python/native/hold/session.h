@@ -117,11 +117,15 @@ typedef struct budget {
 
 /* What is allocated in the course of a step: footprint.h. */
 typedef struct footprint {
-    PyObject *allocated;       /* () -> PyTorch's bytes; NULL: not measured */
+    PyObject *ask;             /* () -> PyTorch's bytes, and the most there were; NULL: not measured */
     comet_device_store *store; /* of the device that it is for */
     int is_measuring;
     uint64_t reads; /* since that began */
     double peak;    /* of these */
+    double forward; /* PyTorch's own peak when the first of these came */
+    int is_growing; /* more of the room is taken up from pass to pass */
+    int shares;     /* of it that are */
+    int has_begun;  /* a pass of which nothing has been read yet */
 } footprint;
 
 enum { SESSION_DEVICES = 17 }; /* the CPU and 16 GPUs */

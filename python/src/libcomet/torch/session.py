@@ -77,8 +77,9 @@ class _Around:
 
 
 def _allocated(index):
-    """PyTorch's bytes on a GPU."""
-    return float(torch.cuda.memory_stats_as_nested_dict(index)["allocated_bytes"]["all"]["current"])
+    """PyTorch's bytes on a GPU: now, and the most there were."""
+    found = torch.cuda.memory_stats_as_nested_dict(index)["allocated_bytes"]["all"]
+    return float(found["current"]), float(found["peak"])
 
 
 def _replicate(module):
