@@ -168,11 +168,12 @@ class Run:
         between = self.device.allocated()
         loss = self.forward(images, labels)
         self.device.synchronize()
+        if self.applied.session:
+            self.applied.session.native.poll()  # tensors whose streams have arrived go
         found = {"between": between, "allocated": self.device.allocated()}
         if self.variant == "plain":
             found["saved"] = saved.total()
         if self.applied.session:
-            self.applied.session.native.poll()
             store = store_of(self.applied.session.stats(), self.device.device)
             found.update(raw=store.get("raw_bytes"), stored=store.get("stored_bytes"), misfits=store.get("misfits"))
         del loss

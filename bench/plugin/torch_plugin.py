@@ -156,10 +156,11 @@ def look_between(training, ready, device):
     before = session and session.stats()
     loss = training.forward(images, labels)
     device.synchronize()
+    if session:
+        session.native.poll()  # what has arrived is settled: tensors go, and sizes are known
     # gradients are not there yet, so that they are not static here
     found = {"bytes beyond own": device.allocated() - training.own_bytes() if device.is_gpu else None}
     if session:
-        session.native.poll()  # what has arrived is settled: then sizes are known
         stats = session.stats()
         store = store_of(stats, training.setting.device)
         found["comet"] = {"raw MiB": mib(store.get("raw_bytes")), "stored MiB": mib(store.get("stored_bytes")),

@@ -229,7 +229,7 @@ static PyObject *describe_site(const site *at) {
          put_number(dict, "margin", at->margin) || put_number(dict, "saves", (double)at->saves) ||
          put_number(dict, "aliases", (double)at->aliases) || put_number(dict, "loads", (double)at->loads) ||
          put_number(dict, "referenced", (double)at->referenced) ||
-         put_number(dict, "footprint_room", (double)at->footprint_room) ||
+         put_number(dict, "free_bytes", (double)at->free_bytes) ||
          put_number(dict, "misfits", (double)at->misfits) || put_number(dict, "kept", (double)at->kept) ||
          put_number(dict, "heads", (double)at->heads) || put_number(dict, "raw_total", at->raw_total) ||
          put_number(dict, "stored_total", at->stored_total)))

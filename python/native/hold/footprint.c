@@ -30,12 +30,11 @@ static size_t room_at(const site *at, double peak) {
         next = next->follower;
     const double here = at->footprint, there = next ? next->footprint : 0;
     const double room = peak - (there > here ? there : here);
-    return room > (double)at->raw_bytes ? (size_t)room : at->raw_bytes;
+    return room > 0 ? (size_t)room : 0;
 }
 
 size_t footprint_room(const session *s, const site *at) {
-    const size_t room = at->footprint_room / SHARES * (size_t)s->footprint.shares;
-    return room > at->raw_bytes ? room : at->raw_bytes;
+    return at->free_bytes / SHARES * (size_t)s->footprint.shares;
 }
 
 /* ---- reading ---- */
@@ -80,8 +79,10 @@ static void end_measuring(session *s) {
     footprint *f = &s->footprint;
     f->is_measuring = 0;
     for (site *at = s->first; at; at = at->next)
-        if (at->footprint > 0)
-            at->footprint_room = room_at(at, f->peak);
+        if (at->footprint > 0) {
+            at->free_bytes = room_at(at, f->peak);
+            at->is_measured = 1;
+        }
     f->is_growing = f->shares = 1;
 }
 

@@ -22,7 +22,7 @@ size_t footprint_room(const session *s, const site *at);
 
 /*
  * Methods of the session in Python: set_footprint(device, or -1: the CPU, ask), measure_footprint(whether from
- * now on). When a measurement ends, site.footprint_room has the bytes that are free behind each site.
+ * now on). When a measurement ends, site.free_bytes has what is free behind each site.
  */
 PyObject *footprint_set(PyObject *self, PyObject *args);
 PyObject *footprint_measure(PyObject *self, PyObject *wanted);

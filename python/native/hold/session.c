@@ -107,7 +107,7 @@ static size_t lead_at(const session *s, const comet_device_store *store, const s
         return 2 * s->greatest;
     if (footprint_is_measured(s, store))
         return at->raw_bytes;
-    if (at->footprint_room)
+    if (at->is_measured)
         return footprint_room(s, at);
     const size_t room = s->expected_peak > taken ? s->expected_peak - taken : 0;
     return room > at->raw_bytes ? room : at->raw_bytes;

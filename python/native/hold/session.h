@@ -62,7 +62,8 @@ typedef struct site {
     int was_passed;
     uint32_t order;        /* in that pass */
     double footprint;      /* footprint.h; 0: not measured the last time */
-    size_t footprint_room; /* 0: never measured */
+    size_t free_bytes;     /* below the peak, as it was measured */
+    int is_measured;
     /* Under a budget (budget.h): */
     place place;
     size_t lead;
