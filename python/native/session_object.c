@@ -197,9 +197,8 @@ static PyObject *session_stats(PyObject *self, PyObject *unused) {
     (void)unused;
     PyObject *all = PyDict_New();
     if (!all || put_kept(all, s->kept) || put_number(all, "waited_ms", 1e3 * s->waited) ||
-        put_number(all, "footprint_shares", s->footprint.shares) ||
-        put_number(all, "shape_bytes", s->shape_bytes) || put_number(all, "index_bytes", s->index_bytes) ||
-        put_number(all, "index_raw_bytes", s->index_raw_bytes)) {
+        put_number(all, "footprint_shares", s->footprint.shares) || put_number(all, "shape_bytes", s->shape_bytes) ||
+        put_number(all, "index_bytes", s->index_bytes) || put_number(all, "index_raw_bytes", s->index_raw_bytes)) {
         Py_XDECREF(all);
         return NULL;
     }
@@ -229,10 +228,9 @@ static PyObject *describe_site(const site *at) {
          put_number(dict, "margin", at->margin) || put_number(dict, "saves", (double)at->saves) ||
          put_number(dict, "aliases", (double)at->aliases) || put_number(dict, "loads", (double)at->loads) ||
          put_number(dict, "referenced", (double)at->referenced) ||
-         put_number(dict, "free_bytes", (double)at->free_bytes) ||
-         put_number(dict, "misfits", (double)at->misfits) || put_number(dict, "kept", (double)at->kept) ||
-         put_number(dict, "heads", (double)at->heads) || put_number(dict, "raw_total", at->raw_total) ||
-         put_number(dict, "stored_total", at->stored_total)))
+         put_number(dict, "free_bytes", (double)at->free_bytes) || put_number(dict, "misfits", (double)at->misfits) ||
+         put_number(dict, "kept", (double)at->kept) || put_number(dict, "heads", (double)at->heads) ||
+         put_number(dict, "raw_total", at->raw_total) || put_number(dict, "stored_total", at->stored_total)))
         Py_CLEAR(dict);
     return dict;
 }

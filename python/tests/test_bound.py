@@ -54,6 +54,49 @@ def test_result_of_a_relu_keeps_its_mask(dtype, inplace, device):
     assert_within(back, y, ERROR * rms(y))
 
 
+SCALED = {
+    "gate": ((8, 16, 12, 12), (8, 16, 1, 1), lambda x, factors: factors * x),
+    "gate behind": ((8, 16, 12, 12), (8, 16, 1, 1), lambda x, factors: torch.mul(x, factors)),
+    "channels": ((8, 16, 12, 12), (16, 1, 1), lambda x, factors: x.mul(factors)),
+    "tokens": ((4, 32, 64), (64,), lambda x, factors: x * factors),
+}
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("kind", SCALED)
+def test_what_is_scaled(kind, dtype, layout, device):
+    """The gradient of a factor is a sum of products with what it scales; that of what it scales is exact."""
+    shape, factor_shape, scale = SCALED[kind]
+    x = activation(*shape, device=device, dtype=dtype)
+    x = (x.to(memory_format=layout) if x.dim() == 4 else x).detach().requires_grad_() * 1
+    factors = torch.randn(*factor_shape, device=device, dtype=dtype, requires_grad=True)
+    model = Program(scale)
+    attach(model, error_rel=ERROR)
+    y = model(x, factors)
+    back = next(saved for saved in (y.grad_fn._saved_self, y.grad_fn._saved_other) if saved.shape == x.shape)
+    assert_within(back, x, ERROR / 3 * rms(x))
+    weights = torch.randn_like(y)
+    y.backward(weights)
+    error = (factors.grad - (weights * x).sum_to_size(factor_shape)).abs().max()
+    scale_of_error = (weights.float() ** 2).sum_to_size(factor_shape).sqrt().max() * ERROR / 3 * rms(x)
+    assert 0 < error < 3 * scale_of_error
+
+
+def test_gradient_of_what_is_scaled_is_exact(device):
+    x = torch.randn(8, 16, 12, 12, device=device)
+    factors = torch.randn(8, 16, 1, 1, device=device)
+
+    def gradient(model):
+        leaf, gate = x.clone().requires_grad_(), factors.clone().requires_grad_()
+        model(leaf * 1, gate * 1).square().sum().backward()
+        return leaf.grad
+
+    plain, model = gradient(lambda x, gate: x * gate), Program(lambda x, gate: x * gate)
+    attach(model)
+    assert same_bits(gradient(model), plain)
+
+
 @pytest.mark.parametrize("curve", [nn.SiLU(), nn.SiLU(True), nn.GELU(), nn.GELU("tanh")], ids=str)
 def test_input_of_a_curve(curve, device):
     curve = copy.deepcopy(curve)  # each test its own: a session may live as long as its module

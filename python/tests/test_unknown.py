@@ -25,6 +25,8 @@ UNKNOWN = {
     "tanh": torch.tanh,
     "exp": torch.exp,
     "mul": lambda x: x * x.flip(0),
+    "few values for each factor": lambda x: x.view(64, 8, 8) * x.view(64, 8, 8)[:, :, :1],
+    "scalar": lambda x: (x * 2) ** 3,
     "div": lambda x: x / (x.flip(0).abs() + 1),
     "pow": lambda x: x**3,
     "matmul": lambda x: x @ x.t(),

@@ -13,6 +13,7 @@ typedef enum role {
     ROLE_CURVE,    /* input of a SiLU or GELU */
     ROLE_NORM,     /* input of a batch norm */
     ROLE_ROW_NORM, /* input of a layer or group norm */
+    ROLE_SCALED,   /* what is multiplied by factors, of which each is for many values */
     ROLE_SHAPE,    /* input of a pooling: backward reads its shape alone */
     ROLE_INDICES,  /* where a max-pool found its values */
     ROLE_BITS,     /* a mask of a dropout */
@@ -60,9 +61,9 @@ typedef struct site {
     size_t raw_after;      /* of its own tensor and of later ones */
     struct site *follower; /* NULL: it was the last */
     int was_passed;
-    uint32_t order;        /* in that pass */
-    double footprint;      /* footprint.h; 0: not measured the last time */
-    size_t free_bytes;     /* below the peak, as it was measured */
+    uint32_t order;    /* in that pass */
+    double footprint;  /* footprint.h; 0: not measured the last time */
+    size_t free_bytes; /* below the peak, as it was measured */
     int is_measured;
     /* Under a budget (budget.h): */
     place place;

@@ -130,6 +130,8 @@ static role role_in(frame *f, const tensor_view *v) {
         return counts_like_input(f, v) && !is_users(f, v) ? ROLE_NORM : ROLE_NONE;
     case OP_ROW_NORM:
         return counts_like_input(f, v) && !is_users(f, v) ? ROLE_ROW_NORM : ROLE_NONE;
+    case OP_SCALE:
+        return f->is_input && !is_users(f, v) ? ROLE_SCALED : ROLE_NONE;
     case OP_AVERAGE:
     case OP_MAX_POOL:
         return counts_like_input(f, v) && !is_users(f, v) ? ROLE_SHAPE : ROLE_NONE;
@@ -144,7 +146,7 @@ static role role_in(frame *f, const tensor_view *v) {
 /* Exact mode holds what can be held without loss. */
 static role role_of(frame *f, const tensor_view *v) {
     const role r = role_in(f, v);
-    const int lossy = r == ROLE_VALUE || r == ROLE_CURVE || r == ROLE_NORM || r == ROLE_ROW_NORM;
+    const int lossy = r == ROLE_VALUE || r == ROLE_CURVE || r == ROLE_NORM || r == ROLE_ROW_NORM || r == ROLE_SCALED;
     return lossy && f->form->kind == FORM_LOSSLESS ? ROLE_NONE : r;
 }
 
@@ -152,8 +154,8 @@ static role role_of(frame *f, const tensor_view *v) {
 
 static PyObject *name_of(const frame *f, role r) {
     static const char *const suffix[ROLES] = {
-        [ROLE_VALUE] = "input",    [ROLE_RELU] = "relu",    [ROLE_CURVE] = "curve",  [ROLE_NORM] = "input",
-        [ROLE_ROW_NORM] = "input", [ROLE_BITS] = "dropout", [ROLE_NOISE] = "dropout"};
+        [ROLE_VALUE] = "input",    [ROLE_RELU] = "relu",     [ROLE_CURVE] = "curve",  [ROLE_NORM] = "input",
+        [ROLE_ROW_NORM] = "input", [ROLE_SCALED] = "scaled", [ROLE_BITS] = "dropout", [ROLE_NOISE] = "dropout"};
     PyObject *key = PyLong_FromVoidPtr((void *)f->owner);
     PyObject *name = key ? PyDict_GetItemWithError(f->names, key) : NULL; /* borrowed */
     Py_XDECREF(key);
@@ -197,9 +199,11 @@ site *frame_site(frame *f, role r, const tensor_view *v) {
     return at && note_site(f, at) == 0 ? at : NULL;
 }
 
-static map_order order_of(operation op, int is_convolution) {
-    return op == OP_BATCH_NORM || op == OP_MAX_POOL || op == OP_AVERAGE || is_convolution ? ORDER_CHANNELS_SECOND
-                                                                                          : ORDER_CHANNELS_LAST;
+static map_order order_of(operation op, int is_convolution, int ndim) {
+    return op == OP_BATCH_NORM || op == OP_MAX_POOL || op == OP_AVERAGE || is_convolution ||
+                   (op == OP_SCALE && ndim > 3)
+               ? ORDER_CHANNELS_SECOND
+               : ORDER_CHANNELS_LAST;
 }
 
 static int is_convolution(frame *f) {
@@ -216,7 +220,7 @@ static int is_aligned(const tensor_view *v) {
  * an exception.
  */
 static PyObject *memory_of(frame *f, PyObject *tensor, tensor_view *v, comet_tensor *memory, int *is_copy) {
-    const map_order order = order_of(f->now.op, is_convolution(f));
+    const map_order order = order_of(f->now.op, is_convolution(f), v->ndim);
     *is_copy = !is_aligned(v) || !view_in_memory_order(v, order, memory);
     if (!*is_copy)
         return torch_detach(tensor);

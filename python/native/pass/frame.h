@@ -18,7 +18,8 @@ typedef enum operation {
     OP_ROW_NORM,   /* layer norm, group norm */
     OP_AVERAGE,    /* average pooling */
     OP_MAX_POOL,   /* */
-    OP_DROPOUT     /* */
+    OP_DROPOUT,    /* */
+    OP_SCALE       /* a product of a tensor, the input, and of factors for many of its values each */
 } operation;
 
 /* One call of it. */

@@ -89,11 +89,49 @@ static int find_window(PyObject *find, PyObject *args, PyObject *kwargs, comet_p
     return failed ? -1 : 0;
 }
 
+/*
+ * a * b, where one has an extent of 1, or none, in dimensions that make up MANY values of the other: a gate for each map
+ * (squeeze-excite), a factor for each channel. The gradient of a factor is a sum over these, linear in what is scaled.
+ */
+static int is_scaled_by(const tensor_view *v, const tensor_view *factors) {
+    enum { MANY = 16 };
+    const int skipped = v->ndim - factors->ndim;
+    if (skipped < 0 || factors->count * MANY > v->count)
+        return 0;
+    for (int i = 0; i < factors->ndim; i++)
+        if (factors->shape[i] != 1 && factors->shape[i] != v->shape[skipped + i])
+            return 0;
+    return 1;
+}
+
+static int describe_scaling(PyObject *args, PyObject *kwargs, operation_call *call) {
+    tensor_view views[2];
+    PyObject *both[2];
+    if (PyTuple_Size(args) != 2 || (kwargs && PyDict_Size(kwargs)))
+        return 1;
+    for (int i = 0; i < 2; i++) {
+        both[i] = PyTuple_GetItem(args, i);
+        if (!torch_is_tensor(both[i]))
+            return 1;
+        const int unreadable = view_read_any(both[i], &views[i]);
+        if (unreadable)
+            return unreadable;
+    }
+    const int greater = views[1].count > views[0].count;
+    if (!is_scaled_by(&views[greater], &views[!greater]))
+        return 1;
+    call->input = both[greater];
+    call->weight = torch_is_plain(both[!greater]) ? NULL : both[!greater];
+    return 0;
+}
+
 /* 0: the call is described. 1: it is none that we know after all. -1: exception. */
 static int describe(PyObject *found, PyObject *args, PyObject *kwargs, operation_call *call) {
     const Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GetItem(found, 1));
     PyObject *find = PyTuple_GetItem(found, 2), *weight;
     *call = (operation_call){.op = (operation)PyLong_AsLong(PyTuple_GetItem(found, 0)), .args = args, .kwargs = kwargs};
+    if (call->op == OP_SCALE)
+        return describe_scaling(args, kwargs, call);
     call->input = argument(args, kwargs, 0, "input");
     if (!call->input)
         return 1;

@@ -41,8 +41,8 @@ int tell_operation(frame *f, const operation_call *call, PyObject *result) {
     f->noted = NULL;
     if (result && call->op == OP_BATCH_NORM && noted && !(held = held_new(noted, &noted->view)))
         failed = -1;
-    else if (result &&
-             (call->op == OP_LAYER || call->op == OP_BATCH_NORM || call->op == OP_CURVE || call->op == OP_ROW_NORM))
+    else if (result && (call->op == OP_LAYER || call->op == OP_BATCH_NORM || call->op == OP_CURVE ||
+                        call->op == OP_ROW_NORM || call->op == OP_SCALE))
         failed = tell_norm(f, call, result, noted, held);
     Py_XDECREF(held);
     if (noted)

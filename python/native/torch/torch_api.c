@@ -184,7 +184,15 @@ int view_read_any(PyObject *tensor, tensor_view *view) {
 }
 
 int view_read(PyObject *tensor, tensor_view *view) {
-    return (PyObject *)Py_TYPE(tensor) == torch.tensor_type ? view_read_any(tensor, view) : 1;
+    return torch_is_plain(tensor) ? view_read_any(tensor, view) : 1;
+}
+
+int torch_is_tensor(PyObject *object) {
+    return PyObject_IsInstance(object, torch.tensor_type) == 1;
+}
+
+int torch_is_plain(PyObject *tensor) {
+    return (PyObject *)Py_TYPE(tensor) == torch.tensor_type;
 }
 
 int view_is_alike(const tensor_view *a, const tensor_view *b) {

@@ -37,6 +37,9 @@ int view_read(PyObject *tensor, tensor_view *view);
 /* The same of a parameter, or any other subclass. */
 int view_read_any(PyObject *tensor, tensor_view *view);
 
+int torch_is_tensor(PyObject *object);
+int torch_is_plain(PyObject *tensor); /* neither a parameter nor of any other subclass */
+
 /* The same type, shape and strides. */
 int view_is_alike(const tensor_view *a, const tensor_view *b);
 

@@ -24,7 +24,8 @@ import torch
 
 from libcomet import _native
 from libcomet.torch import ops
-from libcomet.torch.control_pass import NEEDS_ACGC, Guard, Layer, Norm, Pass
+from libcomet.torch.control_pass import NEEDS_ACGC, NO_MODEL, Guard, Layer, Norm, Pass
+from libcomet.torch.options import PARTS
 
 METHODS = ("comet", "comet:paper", "acgc", "budget", "fixed")
 
@@ -397,12 +398,12 @@ class Control:
         """A dict for each site: site, bound (relative), limit (what set it), observed (how often)."""
         sites = self.sites.sites()
         controlled = {} if self.native is None else {row["kin"]: row for row in self.native.tensors()}
-        reasons = {"curve input": "curve: no model", "row norm input": "row norm: no model",
-                   "relu": "no layer reads it"}
+        reasons = {"curve input": NO_MODEL[ops.CURVE], "row norm input": NO_MODEL[ops.ROW_NORM],
+                   "scaled": NO_MODEL[ops.SCALE], "relu": "no layer reads it"}
         rows = []
         for number, site in enumerate(sites):
             role = ops.ROLES[int(site["role"])]
-            if role not in ("layer input", "relu", "curve input", "batch norm input", "row norm input"):
+            if role not in PARTS:
                 continue
             if number in controlled:
                 row = controlled[number]

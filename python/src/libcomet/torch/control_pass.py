@@ -13,6 +13,7 @@ CONV_WEIGHTS, LINEAR_WEIGHTS, NORM_SCALE, NORM_INPUT = range(4)
 OUTPUT, INPUT, COMMON = 1, 2, 4
 NEEDS_ACGC = 8
 
+NO_MODEL = {ops.ROW_NORM: "row norm: no model", ops.CURVE: "curve: no model", ops.SCALE: "gate: no model"}
 _CONVOLUTIONS = {torch.nn.Conv1d.forward: 1, torch.nn.Conv2d.forward: 2}
 _FUNCTIONS = {torch.conv1d: 1, torch.conv2d: 2, torch.nn.functional.conv1d: 1, torch.nn.functional.conv2d: 2}
 _LINEAR = (torch.nn.functional.linear, torch._C._nn.linear)
@@ -155,7 +156,7 @@ class Pass:
             elif op == ops.BATCH_NORM:
                 self._norm(source, node, x, weight, args, kwargs, result, kin, is_controlled, vectors, held)
             elif kin >= 0:
-                self.control.leave(kin, "row norm: no model" if op == ops.ROW_NORM else "curve: no model")
+                self.control.leave(kin, NO_MODEL[op])
 
     def _layer(self, source, node, x, weight, args, kwargs, result, kin, is_controlled):
         control = self.control

@@ -3,7 +3,8 @@
 
 A function that is not in this table saves what it saves as it is: losses, softmax, sigmoid, anything that others wrote.
 The rule for an entry: backward is linear in what is held (convolutions, linear layers, norms in their normalised
-input), or reads no more than its sign (ReLU), its shape (pooling), or a curve whose slope changes slowly (SiLU, GELU).
+input, products with a factor for many values each), or reads no more than its sign (ReLU), its shape (pooling), or a
+curve whose slope changes slowly (SiLU, GELU).
 """
 import weakref
 
@@ -15,11 +16,11 @@ from torch.nn.modules import module as _modules
 from libcomet import _native
 
 # Operations: the numbers of native/pass/frame.h.
-LAYER, RELU, CURVE, BATCH_NORM, ROW_NORM, AVERAGE, MAX_POOL, DROPOUT = range(1, 9)
+LAYER, RELU, CURVE, BATCH_NORM, ROW_NORM, AVERAGE, MAX_POOL, DROPOUT, SCALE = range(1, 10)
 
 # Roles: the numbers of native/hold/session.h.
-ROLES = ("none", "layer input", "relu", "curve input", "batch norm input", "row norm input", "shape", "pool indices",
-         "mask", "dropout")
+ROLES = ("none", "layer input", "relu", "curve input", "batch norm input", "row norm input", "scaled",
+         "shape", "pool indices", "mask", "dropout")
 
 
 def _argument(args, kwargs, position, name, default=None):
@@ -57,6 +58,8 @@ def _table():
         F.adaptive_avg_pool3d)
     add(MAX_POOL, F.max_pool2d, F.max_pool2d_with_indices, window=_pool_window)
     add(DROPOUT, F.dropout, torch.dropout)
+    add(SCALE, torch.mul, torch.multiply, torch.Tensor.mul, torch.Tensor.multiply, torch.Tensor.__mul__,
+        torch.Tensor.__rmul__)
     return table
 
 

@@ -11,8 +11,10 @@ CODEC, LOSSLESS, UNTOUCHED_KIND = range(3)  # kinds of forms: native/hold/sessio
 UNTOUCHED = 1
 
 # The bound of each use, as a part of error_rel. Convolutions and linear layers average over many positions, and a batch
-# norm's input is in units of its channel's deviation; curves and row norms pass an error on to everything before them.
-PARTS = {"layer input": 1.0, "relu": 1.0, "batch norm input": 1.0, "curve input": 1 / 3, "row norm input": 1 / 3}
+# norm's input is in units of its channel's deviation; curves, row norms and gates pass an error on to everything before
+# them.
+PARTS = {"layer input": 1.0, "relu": 1.0, "batch norm input": 1.0, "curve input": 1 / 3, "row norm input": 1 / 3,
+         "scaled": 1 / 3}
 
 
 def read_size(text):

@@ -16,8 +16,8 @@ from libcomet.torch.options import CODEC, LOSSLESS, UNTOUCHED, UNTOUCHED_KIND
 MIB = 1 << 20
 SINCE = "since the last torch.cuda.reset_peak_memory_stats(), or since the process began"
 USES = {"layer input": "layer input", "relu": "ReLU result", "curve input": "SiLU/GELU input",
-        "batch norm input": "batch norm input", "row norm input": "row norm input", "mask": "dropout mask",
-        "dropout": "dropout mask"}
+        "batch norm input": "batch norm input", "row norm input": "row norm input", "scaled": "scaled by factors",
+        "mask": "dropout mask", "dropout": "dropout mask"}
 # Why a tensor is kept as it is: native/hold/session.h
 REASONS = ("saved by a function that is not known", "weights", "small (below min_bytes)", "modules that are left out",
            "your own input", "backward needs it exactly", "of a kind that cannot be held")
