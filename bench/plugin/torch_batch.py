@@ -16,8 +16,8 @@ whether a variant escapes the cap.
 A batch is good if --steps steps of a fresh training can be run with it, the first included, in which sizes are not
 known yet. Weights are those of --steps-before steps of plain training, without the cap. Batches are multiples of
 --multiple: doubled until one fails, then halved between the last good and the first bad one. With --from the search
-begins where an earlier one ended, and goes on in steps of --multiple. Then the largest good batch is timed. 'retries' are the times in a step that the allocator gave back its cache and asked again: more than 0
-makes steps slow.
+begins where an earlier one ended, and goes on in steps of --multiple. Then the largest good batch is timed. 'retries'
+are the times in a step that the allocator gave back its cache and asked again: more than 0 makes steps slow.
 """
 import argparse
 import json

@@ -382,17 +382,16 @@ def print_table(rows, options):
                       and (other["model"], other["precision"]) == (row["model"], row["precision"])), {})
         cells = start + [number(row["ms"]), ratio(row["ms"], plain.get("ms")), number(row["ms in a row"]),
                          ratio(row["ms in a row"], plain.get("ms in a row")),
-                         f"{row['host ms']:.1f} ({row['waited ms']:.1f})", number(row.get("GPU busy ms")), number(row.get("peak MiB"), 0),
-                         ratio(plain.get("peak MiB"), row.get("peak MiB")), number(row.get("first MiB"), 0),
-                         number(row.get("held MiB"), 0), number(row["loss"], 4)]
+                         f"{row['host ms']:.1f} ({row['waited ms']:.1f})", number(row.get("GPU busy ms")),
+                         number(row.get("peak MiB"), 0), ratio(plain.get("peak MiB"), row.get("peak MiB")),
+                         number(row.get("first MiB"), 0), number(row.get("held MiB"), 0), number(row["loss"], 4)]
         print(f"| {' | '.join(cells)} |")
     if options.alternate:
         print("\nin turns, medians of a step: ms, host ms, of these waiting:")
         for row in rows:
             if "in turns" in row:
-                found = row["in turns"]
-                print(f"  {row['model']} {row['precision']} {row['variant']}: {found['ms']:.1f}, {found['host ms']:.1f}, "
-                      f"{found['waited ms']:.1f}")
+                found = ", ".join(f"{row['in turns'][name]:.1f}" for name in ("ms", "host ms", "waited ms"))
+                print(f"  {row['model']} {row['precision']} {row['variant']}: {found}")
     if options.time_hooks:
         print("\nhost time (median us, calls per step):")
         for row in rows:

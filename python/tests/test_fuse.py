@@ -32,7 +32,7 @@ MODELS = {
     "silu": (lambda: sequential(nn.SiLU), 1),
     "gelu": (lambda: sequential(nn.GELU), 1),
     "timm resnet18": (lambda: timm_model("resnet18"), 9),
-    "timm resnet50d": (lambda: timm_model("resnet50d"), 18),  # stem, which is an nn.Sequential of two norms more, blocks
+    "timm resnet50d": (lambda: timm_model("resnet50d"), 18),  # stem, in which two norms more are, and blocks
     "timm seresnet50": (lambda: timm_model("seresnet50"), 1),  # the stem; none of its blocks is plain
     "none": (lambda: nn.Sequential(nn.Linear(12, 4), nn.ReLU()), 0),
 }

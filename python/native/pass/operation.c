@@ -90,8 +90,9 @@ static int find_window(PyObject *find, PyObject *args, PyObject *kwargs, comet_p
 }
 
 /*
- * a * b, where one has an extent of 1, or none, in dimensions that make up MANY values of the other: a gate for each map
- * (squeeze-excite), a factor for each channel. The gradient of a factor is a sum over these, linear in what is scaled.
+ * a * b, where one has an extent of 1, or none, in dimensions that make up MANY values of the other: a gate for each
+ * map (squeeze-excite), a factor for each channel. The gradient of a factor is a sum over these, linear in what is
+ * scaled.
  */
 static int is_scaled_by(const tensor_view *v, const tensor_view *factors) {
     enum { MANY = 16 };
