@@ -245,7 +245,10 @@ def parse(arguments):
             parser.error(f"torchvision has no network '{model}' for images")
     if options.most < options.multiple or min(options.multiple, options.steps) < 1 or options.timed < 0:
         parser.error("--most must be at least --multiple, --multiple and --steps at least 1, --timed at least 0")
-    options.known = read_found(options.found) if options.found else {}
+    try:
+        options.known = read_found(options.found) if options.found else {}
+    except (OSError, ValueError, KeyError) as error:
+        parser.error(f"--from: '{options.found}' is no result of this program: {error}")
     if set(options.variants) & set(OF_COMET):
         try:
             import libcomet.torch  # noqa: F401 (better to know it now)

@@ -355,11 +355,12 @@ def measure_all(options, feed, device, write):
             device.clear()
             write(rows)
         if options.alternate:
-            names = [variant for variant in options.variants if variant in SETTLED]
+            own = {row["variant"]: row for row in rows[-len(options.variants):]}
+            names = [variant for variant, row in own.items() if variant in SETTLED and "error" not in row]
             progress.add(f"{name}: in turns", always=not progress.terminal)
             for variant, found in time_alternately(setting, names, state, comet_options(options), ready,
                                                    options.alternate, device).items():
-                next(row for row in rows[-len(options.variants):] if row["variant"] == variant)["in turns"] = found
+                own[variant]["in turns"] = found
             device.clear()
             write(rows)
     progress.finish()

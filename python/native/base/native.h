@@ -7,7 +7,8 @@
  * Folders, each of which uses only those before it:
  *
  *   base/      this header
- *   torch/     what is called of PyTorch, how a tensor becomes a comet_tensor (torch_api), what a module is made of
+ *   torch/     torch_api: what is called of PyTorch, and views of its tensors; view_order: how these become a
+ *              comet_tensor; module_parts: what a module is made of
  *   hold/      what is held. session: options, stores, what is known of each place in the network; entry: a tensor that
  *              is held, by a stream or as it is until that is certain; alias: finds the entry of a tensor that another
  *              operation has saved; held: what autograd keeps in place of a tensor; budget: what of it is where, under

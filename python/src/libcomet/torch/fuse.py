@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """fuse(model): a batch norm, what is added to it and the activation behind it become one call that stores once.
 
-Modules stay where they are: parameters, buffers, names and state_dict do not change. What changes is the `forward` of
-blocks that are known (an attribute of the instance, which `unfuse` takes away again):
+Modules stay where they are: parameters, buffers, names and state_dict do not change. What changes is the `forward` (of
+timm's ResNets `forward_features`) of blocks that are known: an attribute of the instance, which `unfuse` takes away
+again.
 
 * torchvision's ResNets (BasicBlock, Bottleneck and the stem), and timm's of the plain kind
 * in any nn.Sequential, a batch norm followed by ReLU, SiLU or GELU (torchvision's Conv2dNormActivation, VGG, ...)
