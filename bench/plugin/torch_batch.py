@@ -53,11 +53,14 @@ def is_out_of_memory(error):
 
 # ---- one batch ----
 
+LEAST_LEFT = 64 << 20  # libraries keep a workspace
+
 
 class Search:
     def __init__(self, options, setting, variant, state, feed, device, tell):
         self.options, self.setting, self.variant, self.state = options, setting, variant, state
         self.feed, self.device, self.tell, self.tries = feed, device, tell, 0
+        self.left = device.allocated()
 
     def train(self, batch, steps, timed=0):
         """Runs steps with that batch and times some more. Raises what the training raises."""
@@ -105,7 +108,14 @@ class Search:
                 raise
         # outside of `except`: by now no traceback holds the tensors of the step that failed
         self.device.clear()
+        self.check_left(batch)
         return good
+
+    def check_left(self, batch):
+        """What a try leaves behind would make the next one fail early."""
+        left = self.device.allocated()
+        if self.left is not None and left is not None and left > self.left + LEAST_LEFT:
+            say(f"{self.variant}: {mib(left - self.left):,.0f} MiB were not given back after batch {batch}")
 
     def largest(self):
         """The largest good batch; 0: not even the smallest."""

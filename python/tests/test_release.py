@@ -100,6 +100,51 @@ def test_session_goes_when_it_is_detached(device):
         gc.enable()
 
 
+@pytest.mark.skipif(bool(NO_GPU), reason=f"no GPU: {NO_GPU}")
+@pytest.mark.parametrize("detaches", [False, True])
+@pytest.mark.parametrize("fails", ["forward", "backward", "never"])
+def test_nothing_stays_of_a_pass_that_failed(fails, detaches):
+    """Out of memory, say, while the GPU is far behind. PyTorch itself must be able to use all of the memory then."""
+    model, images = network().to("cuda"), torch.randn(16, 3, 16, 16, device="cuda")
+    model(images).sum().backward()  # what libraries take once and for all is there
+    model.zero_grad()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    session = attach(model, lead_bytes=1 << 30)
+
+    unsettled = []
+
+    def note(*_):
+        unsettled.append(session.native.stats()[0]["unsettled"])
+
+    def fail(*_):
+        raise MemoryError("there is none")
+
+    model[14].register_forward_hook(note)
+    if fails == "forward":
+        model[14].register_forward_hook(fail)
+    elif fails == "backward":
+        model[4].register_full_backward_hook(fail)
+    torch.cuda._sleep(200_000_000)  # cycles, a tenth of a second
+    try:
+        model(images).sum() if fails == "never" else model(images).sum().backward()
+        assert fails == "never"
+    except MemoryError:
+        pass
+    assert unsettled[0] > 0, "the GPU was not behind: this shows nothing"
+    if detaches:
+        session.detach()
+        del session
+    model.zero_grad()
+    torch.cuda.synchronize()
+    if not detaches:
+        assert total(session, "entries") == 0
+        workspace = total(session, "workspace_bytes")
+        assert workspace <= torch.cuda.memory_allocated() - before <= workspace + (1 << 20), "and small tables"
+    else:
+        assert torch.cuda.memory_allocated() == before
+
+
 @pytest.mark.parametrize("codec, least", [("eb", 8), ("zvc", 1.5), ("group:4", 6)])
 def test_it_is_smaller(codec, least, device):
     """Half of the values are zero. At most these sizes, of what was measured: 12.7, 1.9 and 7.3 times less."""

@@ -50,9 +50,17 @@ static void free_entry(entry *e) {
 }
 
 /*
- * A tensor that may still be read on the device is not given up: it may come from another queue, on which its memory
- * would be free at once.
+ * The device may still read what is let go of before it was settled (a pass that failed, a graph that nobody wanted):
+ * PyTorch is told, as a tensor may come from another queue, on which its memory would be free at once.
  */
+static void release_unsettled(const entry *e) {
+    if (e->raw)
+        torch_used_by(e->raw, e->view.device, e->queue);
+    for (int i = 0; i < ENTRY_OBJECTS; i++)
+        if (e->objects[i])
+            torch_used_by(e->objects[i], e->view.device, e->queue);
+}
+
 void entry_release(entry *e) {
     if (--e->references > 0)
         return;
@@ -60,24 +68,9 @@ void entry_release(entry *e) {
     if (s->read == e)
         session_drop_read(s);
     alias_remove(e);
-    if (e->held && e->raw && comet_device_entry_state(e->held) == 0) {
-        e->next = s->late;
-        s->late = e;
-    } else {
-        free_entry(e);
-    }
-}
-
-void entry_free_late(session *s) {
-    for (entry **at = &s->late; *at;) {
-        entry *e = *at;
-        if (comet_device_entry_state(e->held) == 0) {
-            at = &e->next;
-            continue;
-        }
-        *at = e->next;
-        free_entry(e);
-    }
+    if (e->held && comet_device_entry_state(e->held) == 0)
+        release_unsettled(e);
+    free_entry(e);
 }
 
 /* ---- saving ---- */
@@ -141,6 +134,7 @@ int entry_save(entry *e, role r) {
     save.tensor = &e->memory;
     save.params = &params;
     save.owner = e;
+    e->queue = save.queue;
     e->role = r;
     e->keeps_mask = params.keep_mask || params.codec == COMET_CODEC_MASK;
     e->is_mask = params.codec == COMET_CODEC_MASK;

@@ -13,6 +13,7 @@ struct entry {
     Py_ssize_t unread; /* of what autograd keeps: not asked for yet */
     comet_device_store *store;
     comet_device_entry *held; /* NULL: there is no stream, the tensor itself is kept */
+    void *queue;              /* on which the stream is made */
     PyObject *raw;            /* the tensor itself: until its stream is certain, or for good */
     tensor_view view;         /* of the tensor as it was saved */
     comet_tensor memory;      /* the same in the order of memory */
@@ -27,7 +28,7 @@ struct entry {
     uint32_t order; /* of its site in the pass */
     int is_spilled; /* its stream is on the host, or will be; among these: */
     entry *earlier, *later;
-    entry *next;       /* among those that must be done again, or freed later */
+    entry *next;       /* among those that must be done again */
     uint32_t collects; /* statistics of it are wanted: collect.round; 0: none */
     size_t stored_bytes;
     comet_codec_stats stats; /* count 0: not known */
@@ -61,9 +62,6 @@ int entry_save_norm(entry *e, PyObject *inverse_deviation);
 
 /* After every poll: what was held too coarsely, because its scale has changed since the last step, is done again. */
 int session_redo(session *s);
-
-/* After every poll: frees what was released before it was settled, and is by now. */
-void entry_free_late(session *s);
 
 /* Waits until it is known whether the stream is there. */
 int entry_settle(entry *e);

@@ -41,7 +41,6 @@ comet_device_store *session_store(session *s, comet_device device) {
 
 int session_poll_store(session *s, comet_device_store *store) {
     comet_status status = comet_device_store_poll(store);
-    entry_free_late(s);
     if (status != COMET_OK)
         return raise_status(status, "the device store");
     return session_redo(s) || budget_spill(s) ? -1 : 0;

@@ -157,7 +157,6 @@ typedef struct session {
     entry **aliases; /* by address; open addressing */
     size_t alias_count, alias_room;
     entry *redo;                     /* entries to be done again: entry.c */
-    entry *late;                     /* released before they were settled: the device may still read their tensors */
     size_t expected_peak, head_room; /* session_learn_pass */
     double waited;                   /* for the device, in seconds */
     size_t greatest;                 /* tensor held so far, in bytes */

@@ -133,6 +133,7 @@ static int open_entry(const call *c, entry *e, role r, comet_codec_params *param
     entry_params(e, r, params, &save.expected_bytes);
     params->bound_kind = COMET_BOUND_ABSOLUTE; /* in the first step y's rms is not known: it is taken as 1 */
     save.tensor = &e->memory, save.params = params, save.queue = c->queue, save.owner = e;
+    e->queue = c->queue;
     e->bound = e->site->set_bound > 0 ? e->site->set_bound : e->form->bounds[r];
     e->site->used_bound = e->bound;
     e->role = r;

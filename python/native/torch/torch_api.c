@@ -7,7 +7,7 @@ static struct {
     PyObject *tensor_type;
     PyObject *dtypes[3]; /* in the order of comet_dtype: fp32, fp16, bf16 */
     PyObject *uint8, *int64, *boolean;
-    PyObject *empty_strided, *empty_like, *reciprocal, *current_stream, *memory_alloc, *memory_delete;
+    PyObject *empty_strided, *empty_like, *reciprocal, *current_stream, *memory_alloc, *memory_delete, *used_by;
     PyObject *storage_expired, *storage_free, *rescale, *full_nan, *is_grad_enabled, *pinned, *upload, *current_device;
     PyObject *cpu, *cuda; /* a device, and a list of devices */
 } torch;
@@ -79,8 +79,8 @@ PyObject *torch_api_set(PyObject *module, PyObject *names) {
         take(names, "storage_free", &torch.storage_free) || take(names, "rescale", &torch.rescale) ||
         take(names, "full_nan", &torch.full_nan) || take(names, "is_grad_enabled", &torch.is_grad_enabled) ||
         take(names, "pinned", &torch.pinned) || take(names, "upload", &torch.upload) ||
-        take(names, "current_device", &torch.current_device) || take(names, "cpu", &torch.cpu) ||
-        take(names, "cuda", &torch.cuda))
+        take(names, "used_by", &torch.used_by) || take(names, "current_device", &torch.current_device) ||
+        take(names, "cpu", &torch.cpu) || take(names, "cuda", &torch.cuda))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -432,8 +432,8 @@ int torch_queue(comet_device device, void **queue) {
 /* ---- memory ---- */
 
 /*
- * Both may run while an exception is set (a tensor is released on the way out), which is put back. Out of memory is not
- * an error here: the caller keeps the tensor as it is.
+ * These may run while an exception is set (a tensor is released on the way out), which is put back. Out of memory is
+ * not an error here: the caller keeps the tensor as it is.
  */
 void *torch_memory_take(void *context, size_t bytes, void *queue) {
     PyObject *type, *value, *trace;
@@ -454,6 +454,19 @@ void torch_memory_give(void *context, void *memory, size_t bytes, void *queue) {
     PyObject *done = PyObject_CallFunction(torch.memory_delete, "K", (unsigned long long)(uintptr_t)memory);
     if (!done)
         PyErr_WriteUnraisable(torch.memory_delete);
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, trace);
+}
+
+void torch_used_by(PyObject *tensor, comet_device device, void *queue) {
+    if (device.kind == COMET_CPU)
+        return;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done =
+        PyObject_CallFunction(torch.used_by, "OiK", tensor, (int)device.index, (unsigned long long)(uintptr_t)queue);
+    if (!done)
+        PyErr_WriteUnraisable(torch.used_by);
     Py_XDECREF(done);
     PyErr_Restore(type, value, trace);
 }

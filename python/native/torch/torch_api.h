@@ -88,6 +88,9 @@ int torch_grad_is_enabled(void);
 /* The queue that is current on a device; NULL on a CPU. -1 and an exception if that fails. */
 int torch_queue(comet_device device, void **queue);
 
+/* The tensor may be let go of: its memory stays until the queue is done with what it was given so far. */
+void torch_used_by(PyObject *tensor, comet_device device, void *queue);
+
 /* PyTorch's own memory of a GPU, as comet_device_memory wants it. `context` is the device's index. */
 void *torch_memory_take(void *context, size_t bytes, void *queue);
 void torch_memory_give(void *context, void *memory, size_t bytes, void *queue);

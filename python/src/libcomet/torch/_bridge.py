@@ -22,6 +22,10 @@ def _upload(data, device):
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device, non_blocking=True)
 
 
+def _used_by(tensor, index, address):
+    tensor.record_stream(torch.cuda.ExternalStream(address, device=index))
+
+
 def _no_cuda(*_):
     raise RuntimeError("this PyTorch has no CUDA")
 
@@ -40,6 +44,7 @@ def _functions():
         "current_device": torch._C._cuda_getDevice if has_cuda else _no_cuda,
         "current_stream": torch._C._cuda_getCurrentRawStream if has_cuda else _no_cuda,
         "memory_alloc": torch.cuda.caching_allocator_alloc,
+        "used_by": _used_by,
         "memory_delete": torch.cuda.caching_allocator_delete,
         "storage_expired": torch.UntypedStorage._expired,
         "storage_free": torch.UntypedStorage._free_weak_ref,
