@@ -34,7 +34,9 @@
  * captured in a CUDA graph cannot be saved on: COMET_ERROR_UNSUPPORTED.
  *
  * A store is not thread-safe: the caller has a lock (the interpreter's, say), and callbacks run under it, in the thread
- * that calls. Only comet_device_store_await may run without it. Any device may be current; it is so again afterwards.
+ * that calls. They may let go of it for a while: other threads' calls then run in between. Who calls has a reference to
+ * the entries that it names. Only comet_device_store_await may run without the lock. Any device may be current; it is
+ * so again afterwards.
  *
  * In a library built without CUDA a store on a GPU cannot be made: COMET_ERROR_NO_DEVICE.
  */
@@ -84,7 +86,9 @@ typedef struct comet_device_store_options {
     size_t segment_bytes;       /* of a segment, 2 MiB at least; a larger stream has a segment of its own. GPU alone */
     /*
      * Called once for each save's owner: by poll when it is settled, or by release when that comes first (COMET_OK).
-     * It may drop the owner; it calls nothing of this store but comet_device_store_release of other entries.
+     * Where another thread awaits the entry, or polls, that may be a little after the last release: the owner stays
+     * until then. It may drop the owner; it calls nothing of this store but comet_device_store_release of other
+     * entries.
      */
     void (*settled)(void *context, void *owner, comet_device_entry *entry, const comet_device_settled *how);
     void *settled_context;
@@ -193,12 +197,15 @@ COMET_API comet_status comet_device_store_await(const comet_device_store *store,
 
 /*
  * Decompresses into `tensor`, which has the saved one's shape and layout, and its dtype unless `epilogue` (GPU alone;
- * may be NULL) makes another. COMET_ERROR_ARGUMENT: the entry is not settled, or holds no stream.
+ * may be NULL) makes another. A stream on its way to the host stays on the device. COMET_ERROR_ARGUMENT: the entry is
+ * not settled, or holds no stream.
  */
 COMET_API comet_status comet_device_store_load(comet_device_store *store, comet_device_entry *entry, void *queue,
                                                const comet_cuda_epilogue *epilogue, const comet_tensor *tensor);
 
-/* Where the stream lies, for one call that reads it on `queue` (comet_cuda_norm_backward), and the status word for it.
+/*
+ * Where the stream lies, for one call that reads it on `queue` (comet_cuda_norm_backward), and the status word for it.
+ * It lies there until the entry is released, or spilled.
  */
 COMET_API comet_status comet_device_store_slot(comet_device_store *store, comet_device_entry *entry, void *queue,
                                                comet_cuda_slot *slot, int32_t **status);

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory is really released: activations are gone after the forward pass, streams after the backward pass."""
 import gc
+import os
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -143,6 +146,52 @@ def test_nothing_stays_of_a_pass_that_failed(fails, detaches):
         assert workspace <= torch.cuda.memory_allocated() - before <= workspace + (1 << 20), "and small tables"
     else:
         assert torch.cuda.memory_allocated() == before
+
+
+GOES_WHILE_IT_IS_WAITED_FOR = """
+import threading, time
+import torch
+import libcomet.torch as comet
+
+MIB = 1 << 20
+layers = [layer for _ in range(6) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU())]
+model, images = torch.nn.Sequential(*layers).cuda(), torch.randn(1024, 512, device="cuda")
+expected = torch.autograd.grad(model(images).sum(), list(model.parameters()))
+session = comet.attach(model, exact=True, min_bytes=256, head_bytes=0, lead_bytes=20 * MIB)  # a pass holds 12
+model(images).sum().backward()
+torch.cuda.synchronize()
+
+gone_at = []
+def let_go():
+    time.sleep(0.1)
+    graphs.clear()
+    gone_at.append(time.monotonic())
+
+torch.cuda._sleep(1_000_000_000)  # cycles, half a second
+graphs = [model(images)]
+before = session.native.stats()["waited_ms"]
+thread = threading.Thread(target=let_go)
+thread.start()
+begun = time.monotonic()
+second = model(images)  # waits for the first one's streams
+done = time.monotonic()
+thread.join()
+assert begun < gone_at[0] < done and session.native.stats()["waited_ms"] > before + 100, "nothing was waited for"
+result = torch.autograd.grad(second.sum(), list(model.parameters()))
+assert all(torch.equal(one, other) for one, other in zip(result, expected))
+del second
+torch.cuda.synchronize()
+assert session.stats()[0]["entries"] == 0
+"""
+
+
+@pytest.mark.skipif(bool(NO_GPU), reason=f"no GPU: {NO_GPU}")
+def test_graph_goes_while_another_thread_waits_for_it():
+    """In a process of its own, whose memory is overwritten when it is freed."""
+    environment = {**os.environ, "MALLOC_PERTURB_": "85"}
+    done = subprocess.run([sys.executable, "-c", GOES_WHILE_IT_IS_WAITED_FOR], env=environment, text=True,
+                          stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("codec, least", [("eb", 8), ("zvc", 1.5), ("group:4", 6)])

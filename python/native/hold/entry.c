@@ -37,9 +37,6 @@ entry *entry_share(entry *e) {
 
 static void free_entry(entry *e) {
     session *s = e->owner;
-    budget_unlist(e);
-    if (e->held)
-        comet_device_store_release(e->store, e->held);
     if (e->source)
         entry_release(e->source);
     Py_CLEAR(e->raw);
@@ -53,7 +50,7 @@ static void free_entry(entry *e) {
  * The device may still read what is let go of before it was settled (a pass that failed, a graph that nobody wanted):
  * PyTorch is told, as a tensor may come from another queue, on which its memory would be free at once.
  */
-static void release_unsettled(const entry *e) {
+static void note_use(const entry *e) {
     if (e->raw)
         torch_used_by(e->raw, e->view.device, e->queue);
     for (int i = 0; i < ENTRY_OBJECTS; i++)
@@ -68,9 +65,16 @@ void entry_release(entry *e) {
     if (s->read == e)
         session_drop_read(s);
     alias_remove(e);
-    if (e->held && comet_device_entry_state(e->held) == 0)
-        release_unsettled(e);
-    free_entry(e);
+    budget_unlist(e);
+    /* The store tells the owner of a stream once (entry_settled). If that is still to come this is freed then: at once,
+     * but where another thread waits for the stream, or is about to make it anew. */
+    const int is_told = !e->held || e->source || comet_device_entry_state(e->held) != 0;
+    if (!is_told)
+        note_use(e);
+    if (e->held)
+        comet_device_store_release(e->store, e->held);
+    if (is_told)
+        free_entry(e);
 }
 
 /* ---- saving ---- */
@@ -219,7 +223,7 @@ void entry_settled(void *context, void *owner, comet_device_entry *held, const c
     site *at = e->site;
     (void)context, (void)held;
     if (e->references == 0) { /* released before it was settled */
-        Py_CLEAR(e->raw);
+        free_entry(e);
         return;
     }
     if (how->status != COMET_OK) {

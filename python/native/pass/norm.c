@@ -163,7 +163,8 @@ static int close_entry(const call *c, entry *e, comet_status made) {
 }
 
 /* y and the streams. */
-static int run_forward(const call *c, norm_held *h, const comet_codec_exec *exec) {
+static int run_forward(const call *c, norm_held *h) {
+    comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     comet_codec_params params, y_params, plain = COMET_CODEC_PARAMS_INIT;
     comet_cuda_slot slot, y_slot;
     comet_cuda_norm_residual residual = COMET_CUDA_NORM_RESIDUAL_INIT;
@@ -183,8 +184,11 @@ static int run_forward(const call *c, norm_held *h, const comet_codec_exec *exec
     residual.add = &c->z_memory;
     if (!no_y_room)
         residual.y_slot = &y_slot, residual.y_params = &y_params;
-    comet_status status = comet_cuda_norm_forward(&h->norm, &c->x_memory, &c->y_memory, no_room ? NULL : &plain, exec,
-                                                  no_room ? NULL : &slot, NULL, c->z ? &residual : NULL);
+    /* Asked for last: until here another thread may have made the queue's workspace anew. */
+    comet_status status = comet_device_store_exec(c->store, c->queue, h->workspace, &exec);
+    if (status == COMET_OK)
+        status = comet_cuda_norm_forward(&h->norm, &c->x_memory, &c->y_memory, no_room ? NULL : &plain, &exec,
+                                         no_room ? NULL : &slot, NULL, c->z ? &residual : NULL);
     if (close_entry(c, h->u, status) || close_entry(c, h->y, status))
         return -1;
     return status == COMET_OK ? 0 : raise_status(status, "a batch norm");
@@ -291,7 +295,7 @@ static PyObject *forward(call *c) {
         }
         goto done;
     }
-    if (make_entries(c, h, y, &y_view) || run_forward(c, h, &exec))
+    if (make_entries(c, h, y, &y_view) || run_forward(c, h))
         goto done;
     if (h->y)
         alias_add(h->y, y);

@@ -3,6 +3,9 @@
  * What a device store is made of: for its parts. An entry is one tensor that is held. Its stream lies in a segment,
  * which belongs to a lane: what the store has for one queue. The device writes the size of the stream to a record in
  * page-locked memory, where the host sees it without asking. docs/device-store.md has the design.
+ *
+ * Wherever the caller's memory is taken or given back, and wherever an owner is told, other calls may run in between:
+ * the caller may have let go of its lock. So nothing is remembered across these but what nobody else can give up.
  */
 #ifndef COMET_STORE_DEVICE_STORE_IMPL_H
 #define COMET_STORE_DEVICE_STORE_IMPL_H
@@ -37,6 +40,7 @@ typedef struct held_segment {
     held_lane *lane;
     unsigned char *base;
     size_t bytes, used;
+    uint32_t pins; /* it stays even if it is empty */
     comet_device_entry *top;
 } held_segment;
 
@@ -168,7 +172,10 @@ comet_status comet_held_lane_of(comet_device_store *s, void *queue, held_lane **
 comet_status comet_held_workspace(comet_device_store *s, held_lane *lane, size_t bytes);
 comet_codec_exec comet_held_exec(const held_lane *lane);
 
-/* Gives the entry `room` bytes in the lane. Where it has room that is given up first, whatever comes of this. */
+/*
+ * Gives the entry `room` bytes in the lane. Where it has room that is given up first, whatever comes of this. An entry
+ * whose stream is on the host may be placed by another call meanwhile: then it stays there.
+ */
 comet_status comet_held_place(comet_device_store *s, comet_device_entry *e, held_lane *lane, size_t room);
 void comet_held_shrink(comet_device_store *s, comet_device_entry *e, size_t room);
 void comet_held_displace(comet_device_store *s, comet_device_entry *e);

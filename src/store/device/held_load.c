@@ -47,9 +47,13 @@ static comet_status word_for(comet_device_store *s, held_lane *lane) {
             memory->give(memory->context, word, WORD_BYTES, lane->queue);
             return status;
         }
-        s->word_memory = word;
-        s->word_lane = lane;
-        lane->knows_word = 1;
+        if (s->word_memory) { /* another call has been here while it was taken */
+            memory->give(memory->context, word, WORD_BYTES, lane->queue);
+        } else {
+            s->word_memory = word;
+            s->word_lane = lane;
+            lane->knows_word = 1;
+        }
     }
     if (!lane->knows_word)
         COMET_TRY(comet_held_order(s, s->word_lane->queue, lane->queue));
@@ -78,10 +82,11 @@ comet_status comet_device_store_health(comet_device_store *store) {
 
 /* ---- loading ---- */
 
-/* The stream is on the device, and what `lane` is given from now on may read it. */
+/* The stream is on the device, and what `lane` is given from now on may read it. One on its way to the host stays. */
 static comet_status make_readable(comet_device_store *s, comet_device_entry *e, held_lane *lane) {
     if (!e->base)
         COMET_TRY(comet_held_fetch(s, e, lane));
+    e->wants_host = 0;
     if (e->copy && !e->copy->to_host)
         COMET_TRY(s->driver->queue_follow(s->driver, lane->queue, e->copy->event));
     if (lane == e->lane || lane == e->reader)
@@ -94,17 +99,18 @@ static comet_status make_readable(comet_device_store *s, comet_device_entry *e, 
     return COMET_OK;
 }
 
-static comet_status begin_read(comet_device_store *s, comet_device_entry *e, void *queue, held_lane **lane) {
-    COMET_TRY(comet_held_lane_of(s, queue, lane));
-    COMET_TRY(word_for(s, *lane));
-    return make_readable(s, e, *lane);
+/* The last call of the caller's in here is for room of a stream that is on the host: what is known then stays true. */
+static comet_status begin_read(comet_device_store *s, comet_device_entry *e, held_lane *lane) {
+    COMET_TRY(word_for(s, lane));
+    return make_readable(s, e, lane);
 }
 
 static comet_status load_entered(comet_device_store *s, comet_device_entry *e, void *queue,
                                  const comet_cuda_epilogue *epilogue, const comet_tensor *tensor) {
     held_lane *lane;
-    COMET_TRY(begin_read(s, e, queue, &lane));
+    COMET_TRY(comet_held_lane_of(s, queue, &lane));
     COMET_TRY(comet_held_workspace(s, lane, e->workspace));
+    COMET_TRY(begin_read(s, e, lane));
     comet_codec_exec exec = comet_held_exec(lane);
     comet_cuda_slot slot = {e->base, e->room, NULL, NULL};
     COMET_TRY(s->driver->decompress(s->driver, &slot, &e->params, epilogue, &exec, tensor, s->word_memory));
@@ -134,7 +140,8 @@ comet_status comet_device_store_load(comet_device_store *store, comet_device_ent
 
 static comet_status slot_entered(comet_device_store *s, comet_device_entry *e, void *queue) {
     held_lane *lane;
-    COMET_TRY(begin_read(s, e, queue, &lane));
+    COMET_TRY(comet_held_lane_of(s, queue, &lane));
+    COMET_TRY(begin_read(s, e, lane));
     return copy_word(s, lane);
 }
 

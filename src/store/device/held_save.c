@@ -108,7 +108,6 @@ static comet_status undo(comet_device_store *s, comet_device_entry *e, comet_sta
 comet_status comet_held_again(comet_device_store *s, comet_device_entry *e, size_t bytes) {
     size_t room = e->misfits++ == 0 && bytes < e->most ? bytes : e->most;
     COMET_TRY(comet_held_place(s, e, e->lane, held_round_up(room, HELD_ALIGNMENT)));
-    comet_held_record_clear(atomic_load_explicit(&e->record, memory_order_relaxed));
     return issue(s, e);
 }
 

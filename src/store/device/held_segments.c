@@ -30,7 +30,10 @@ static comet_status no_memory(const char *what, size_t bytes) {
     return comet_fail(COMET_ERROR_MEMORY, "the caller has no %zu bytes of memory for %s", bytes, what);
 }
 
-/* The larger one is there before the smaller one goes, so that the lane is never without. */
+/*
+ * The larger one is there before the smaller one goes, so that the lane is never without. While it is taken another
+ * call may have made the lane's larger still: then that one stays.
+ */
 comet_status comet_held_workspace(comet_device_store *s, held_lane *lane, size_t bytes) {
     const comet_device_memory *memory = &s->options.memory;
     if (bytes <= lane->workspace_bytes)
@@ -40,16 +43,18 @@ comet_status comet_held_workspace(comet_device_store *s, held_lane *lane, size_t
     if (!workspace)
         return no_memory("a workspace", bytes);
     comet_status status = s->driver->workspace_init(s->driver, workspace, bytes, lane->queue);
-    if (status != COMET_OK) {
-        memory->give(memory->context, workspace, bytes, lane->queue);
-        return status;
+    if (status == COMET_OK && bytes > lane->workspace_bytes) {
+        void *before = lane->workspace;
+        size_t before_bytes = lane->workspace_bytes;
+        s->stats.workspace_bytes += bytes - before_bytes;
+        lane->workspace = workspace;
+        lane->workspace_bytes = bytes;
+        workspace = before;
+        bytes = before_bytes;
     }
-    if (lane->workspace)
-        memory->give(memory->context, lane->workspace, lane->workspace_bytes, lane->queue);
-    s->stats.workspace_bytes += bytes - lane->workspace_bytes;
-    lane->workspace = workspace;
-    lane->workspace_bytes = bytes;
-    return COMET_OK;
+    if (workspace)
+        memory->give(memory->context, workspace, bytes, lane->queue);
+    return status;
 }
 
 comet_codec_exec comet_held_exec(const held_lane *lane) {
@@ -132,6 +137,11 @@ static void segment_give(comet_device_store *s, held_segment *g) {
     s->free_segments = g;
 }
 
+static void segment_give_if_empty(comet_device_store *s, held_segment *g) {
+    if (!g->top && !g->pins)
+        segment_give(s, g);
+}
+
 static held_segment *segment_with_room(const held_lane *lane, size_t room, int newest) {
     for (held_segment *g = lane->newest; g && newest-- != 0; g = g->older)
         if (room <= g->bytes - g->used)
@@ -191,14 +201,20 @@ static held_segment *pull(comet_device_store *s, comet_device_entry *e) {
 
 comet_status comet_held_place(comet_device_store *s, comet_device_entry *e, held_lane *lane, size_t room) {
     held_segment *before = pull(s, e); /* it may grow where it is */
+    if (before)
+        before->pins++;
     held_segment *g = find_segment(s, lane, room);
-    if (g) {
+    if (g && !e->segment) {
         e->lane = lane;
         push(s, g, e, room);
+    } else if (g) { /* while memory was taken another call has placed it */
+        segment_give_if_empty(s, g);
     }
-    if (before && !before->top)
-        segment_give(s, before);
-    return g ? COMET_OK : no_memory("a stream", room);
+    if (before) {
+        before->pins--;
+        segment_give_if_empty(s, before);
+    }
+    return e->segment ? COMET_OK : no_memory("a stream", room);
 }
 
 void comet_held_shrink(comet_device_store *s, comet_device_entry *e, size_t room) {
@@ -209,6 +225,6 @@ void comet_held_shrink(comet_device_store *s, comet_device_entry *e, size_t room
 
 void comet_held_displace(comet_device_store *s, comet_device_entry *e) {
     held_segment *g = pull(s, e);
-    if (g && !g->top)
-        segment_give(s, g);
+    if (g)
+        segment_give_if_empty(s, g);
 }

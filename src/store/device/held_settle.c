@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What becomes of a stream that was issued: the device says how long it is, or that it did not fit; then its owner is
- * told, once. Callbacks may release other entries, so nothing is remembered across them but the entry itself.
+ * told, once. While that happens an entry has one more reference: whoever has the others may give them up.
  */
 #include <sched.h>
 #include <string.h>
@@ -68,10 +68,13 @@ static void tell(comet_device_store *s, comet_device_entry *e, comet_status stat
 
 /* ---- settling ---- */
 
-/* The entry stays until its owner is told, even if that releases it. */
-static void settle(comet_device_store *s, comet_device_entry *e, comet_status status) {
+/* Nobody else settles it from now on. */
+static void begin_settling(comet_device_store *s, comet_device_entry *e) {
     e->references++;
     leave_unsettled(s, e);
+}
+
+static void end_settling(comet_device_store *s, comet_device_entry *e, comet_status status) {
     if (status == COMET_OK)
         s->stats.stored_bytes += e->result.bytes;
     atomic_store(&e->state, status == COMET_OK ? 1 : -1);
@@ -81,34 +84,40 @@ static void settle(comet_device_store *s, comet_device_entry *e, comet_status st
 
 /* Without a stream. `written`: nothing will be written to its record any more. */
 static void settle_lost(comet_device_store *s, comet_device_entry *e, comet_status status, int written) {
+    begin_settling(s, e);
     drop_record(s, e, written);
     comet_held_displace(s, e);
-    settle(s, e, status);
+    end_settling(s, e, status);
 }
 
 static void settle_stored(comet_device_store *s, comet_device_entry *e) {
+    begin_settling(s, e);
     if (s->driver) {
         drop_record(s, e, 1);
         comet_held_shrink(s, e, held_round_up(e->result.bytes, HELD_ALIGNMENT));
     }
-    settle(s, e, COMET_OK);
+    end_settling(s, e, COMET_OK);
 }
 
-/* It goes to the end of the list: others of its queue will be there before. */
+/* It goes to the end of the list: others of its queue will be there before. What it said is forgotten, so that no other
+ * call takes it for the answer while room is found. */
 static comet_status repeat(comet_device_store *s, comet_device_entry *e, size_t bytes) {
     int scope;
     s->stats.misfits++;
     unlink_entry(e);
     append(s, e);
+    e->references++;
+    comet_held_record_clear(atomic_load_explicit(&e->record, memory_order_relaxed));
     comet_status status = held_enter(s, &scope);
     if (status == COMET_OK) {
         status = comet_held_again(s, e, bytes);
         held_leave(s, scope);
     }
-    if (status == COMET_OK)
-        return COMET_OK;
-    s->stats.refused += status == COMET_ERROR_MEMORY;
-    settle_lost(s, e, status, 1);
+    if (status != COMET_OK) {
+        s->stats.refused += status == COMET_ERROR_MEMORY;
+        settle_lost(s, e, status, 1);
+    }
+    comet_device_store_release(s, e);
     return status == COMET_ERROR_MEMORY ? COMET_OK : status;
 }
 

@@ -219,6 +219,8 @@ static comet_status spill(comet_device_store *s, comet_device_entry *e) {
 
 comet_status comet_held_fetch(comet_device_store *s, comet_device_entry *e, held_lane *lane) {
     COMET_TRY(comet_held_place(s, e, lane, held_round_up(e->result.bytes, HELD_ALIGNMENT)));
+    if (e->copy || !e->slab) /* another call has fetched it while memory was taken */
+        return COMET_OK;
     comet_status status = copy_begin(s, e, e->slab, 0);
     if (status != COMET_OK)
         comet_held_displace(s, e);

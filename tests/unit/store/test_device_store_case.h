@@ -83,7 +83,9 @@ typedef struct device {
     int made; /* the last queue was given out */
     block blocks[MOST_BLOCKS];
     int block_count;
-    size_t taken_bytes, memory; /* what can be taken; 0: any */
+    size_t taken_bytes, memory;       /* what can be taken; 0: any */
+    void (*interlude)(void *context); /* other threads' calls, where the caller lets go of its lock; NULL: none */
+    void *interlude_context;
     atomic_int dead;
     int capturing;
     long pages, events; /* live page-locked blocks and events */
@@ -399,8 +401,14 @@ static inline comet_status fake_follow(const device_store_driver *self, void *ha
 
 /* ---- the caller's memory ---- */
 
+static inline void let_others_in(const device *d) {
+    if (d->interlude)
+        d->interlude(d->interlude_context);
+}
+
 static inline void *memory_take(void *context, size_t bytes, void *handle) {
     device *d = context;
+    let_others_in(d);
     if (injected(d) != COMET_OK || (d->memory && d->taken_bytes + bytes > d->memory))
         return NULL;
     block *b = NULL;
@@ -416,11 +424,13 @@ static inline void *memory_take(void *context, size_t bytes, void *handle) {
     }
     b->taken = 1;
     d->taken_bytes += bytes;
+    let_others_in(d);
     return b->memory;
 }
 
 static inline void memory_give(void *context, void *memory, size_t bytes, void *handle) {
     device *d = context;
+    let_others_in(d);
     for (int i = 0; i < d->block_count; i++) {
         block *b = &d->blocks[i];
         if (b->memory != memory)
@@ -430,6 +440,7 @@ static inline void memory_give(void *context, void *memory, size_t bytes, void *
         b->taken = 0;
         d->taken_bytes -= bytes;
         enqueue(d, handle, (op){.kind = OP_FILL, .to = memory, .value = LOST, .bytes = bytes});
+        let_others_in(d);
         return;
     }
     violate(d, "memory is given back that was not taken", (long)bytes);
@@ -527,6 +538,7 @@ static inline void settled(void *context, void *owner, comet_device_entry *entry
     if (how->status == COMET_OK)
         enqueue(context, i->queue,
                 (op){.kind = OP_FILL, .to = i->tensor.data, .value = LOST, .bytes = sizeof(content)});
+    let_others_in(context);
 }
 
 /* A tensor whose stream takes so many bytes. */
@@ -594,6 +606,12 @@ static inline comet_device_store_stats stats_of(const comet_device_store *s) {
     comet_device_store_stats stats = COMET_DEVICE_STORE_STATS_INIT;
     comet_device_store_get_stats(s, &stats);
     return stats;
+}
+
+static inline void settle_all(device *d, comet_device_store *s) {
+    run_all(d);
+    assert_ok(comet_device_store_poll(s));
+    assert_int_equal(stats_of(s).unsettled, 0);
 }
 
 static inline comet_device_entry_info info_of(const comet_device_entry *e) {

@@ -1,24 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device store in random orders against a model, with every call failing once, and with threads that wait. */
+/*
+ * The device store in random orders against a model, also with other calls in the middle of its callbacks, with every
+ * call failing once, and with threads that wait.
+ */
 #include "test_device_store_case.h"
 
 /* ---- random orders ---- */
 
-enum { MOST_HELD = 60, STEPS = 1500 };
+enum { MOST_HELD = 60, STEPS = 1500, MOST_READS = 4 * STEPS };
 
 typedef struct reading {
     item out;
-    content is;
+    content is; /* 0 bytes: it failed */
 } reading;
 
 typedef struct walk {
     device *d;
     comet_device_store *s;
     rng r;
-    item *held[MOST_HELD]; /* owners stay where they are */
-    int references[MOST_HELD];
-    reading read[STEPS];
-    int count, reads;
+    item *held[2 * MOST_HELD]; /* owners stay where they are */
+    int references[2 * MOST_HELD];
+    item *gone[2 * STEPS]; /* released in this step: they are told by its end */
+    const item *busy;      /* a call is under way that names it */
+    reading read[MOST_READS];
+    int count, reads, gone_count;
+    int depth; /* of steps in the middle of others */
+    long interludes;
     uint64_t seed;
 } walk;
 
@@ -31,6 +38,8 @@ static item *any_item(walk *w) {
     uint64_t bytes = rng_below(&w->r, 3) ? 16 + rng_below(&w->r, 6000) : 16 + rng_below(&w->r, 60000);
     assert_non_null(i);
     *i = item_new(w->d, bytes, ++w->seed);
+    if (bytes < VALUES && rng_below(&w->r, 2)) /* one that needs a smaller workspace */
+        i->tensor.shape[0] = VALUES / 4;
     return i;
 }
 
@@ -67,38 +76,68 @@ static void walk_save(walk *w) {
     free(i);
 }
 
-static void walk_load(walk *w, int n) {
-    item *i = w->held[n];
-    reading *read = &w->read[w->reads];
-    read->out = item_new(w->d, 16, 0);
-    read->is = i->is;
-    comet_status status = load(w->s, i, any_queue(w), &read->out);
-    if (comet_device_entry_state(i->entry) != 1)
-        assert_status(status, COMET_ERROR_ARGUMENT);
-    else if (status == COMET_OK)
-        w->reads++;
-    else
-        assert_status(status, COMET_ERROR_MEMORY); /* for a fetch, or a workspace */
-}
-
 static void walk_release(walk *w, int n) {
     item *i = w->held[n];
+    if (--w->references[n] == 0) {
+        w->gone[w->gone_count++] = i;
+        w->count--;
+        memmove(&w->held[n], &w->held[n + 1], (size_t)(w->count - n) * sizeof *w->held);
+        memmove(&w->references[n], &w->references[n + 1], (size_t)(w->count - n) * sizeof *w->references);
+    }
     comet_device_store_release(w->s, i->entry);
-    if (--w->references[n])
+}
+
+/* Who calls has a reference of his own. */
+static item *begin_call(walk *w, int n) {
+    comet_device_store_share(w->held[n]->entry);
+    w->busy = w->held[n];
+    return w->held[n];
+}
+
+static void end_call(walk *w, const item *i) {
+    comet_device_store_release(w->s, i->entry);
+}
+
+static void walk_load(walk *w, int n) {
+    if (w->reads == MOST_READS)
         return;
-    assert_int_equal(i->told, 1);
-    free(i);
-    w->count--;
-    memmove(&w->held[n], &w->held[n + 1], (size_t)(w->count - n) * sizeof *w->held);
-    memmove(&w->references[n], &w->references[n + 1], (size_t)(w->count - n) * sizeof *w->references);
+    item *i = begin_call(w, n);
+    reading *read = &w->read[w->reads++];
+    read->out = item_new(w->d, 16, 0);
+    read->out.tensor.shape[0] = i->tensor.shape[0];
+    const int was_settled = comet_device_entry_state(i->entry) != 0;
+    comet_status status = load(w->s, i, any_queue(w), &read->out);
+    if (status == COMET_OK)
+        read->is = i->is;
+    else if (comet_device_entry_state(i->entry) != 1 || !was_settled)
+        assert_status(status, COMET_ERROR_ARGUMENT);
+    else
+        assert_status(status, COMET_ERROR_MEMORY); /* for a fetch, or a workspace */
+    end_call(w, i);
+}
+
+static void walk_move(walk *w, int n) {
+    if (comet_device_entry_state(w->held[n]->entry) != 1)
+        return;
+    item *i = begin_call(w, n);
+    if (rng_below(&w->r, 2)) {
+        assert_ok(comet_device_store_spill(w->s, i->entry));
+    } else {
+        comet_status status = comet_device_store_fetch(w->s, i->entry, any_queue(w));
+        assert_true(status == COMET_OK || status == COMET_ERROR_MEMORY);
+    }
+    end_call(w, i);
 }
 
 static void walk_check(walk *w) {
     comet_device_store_stats t = stats_of(w->s);
-    size_t unsettled = 0, stored = 0, on_host = 0;
+    size_t unsettled = 0, unsettled_bytes = 0, raw = 0, stored = 0, on_host = 0;
     for (int n = 0; n < w->count; n++) {
         comet_device_entry_info info = info_of(w->held[n]->entry);
+        raw += info.raw_bytes;
         unsettled += info.state == 0;
+        unsettled_bytes += info.state == 0 ? info.raw_bytes : 0;
+        assert_int_equal(info.raw_bytes, 4 * w->held[n]->tensor.shape[0]);
         stored += info.result.bytes;
         on_host += info.on_host ? info.result.bytes : 0;
         assert_int_equal(w->held[n]->told, info.state != 0);
@@ -107,8 +146,8 @@ static void walk_check(walk *w) {
     }
     assert_int_equal(t.entries, w->count);
     assert_int_equal(t.unsettled, unsettled);
-    assert_int_equal(t.unsettled_bytes, unsettled * 4 * VALUES);
-    assert_int_equal(t.raw_bytes, (size_t)w->count * 4 * VALUES);
+    assert_int_equal(t.unsettled_bytes, unsettled_bytes);
+    assert_int_equal(t.raw_bytes, raw);
     assert_int_equal(t.stored_bytes, stored);
     assert_true(t.host_bytes >= on_host);
     assert_true(t.room_bytes <= t.segment_bytes && t.segment_bytes <= t.peak_segment_bytes);
@@ -117,9 +156,17 @@ static void walk_check(walk *w) {
     device_check(w->d);
 }
 
+/* In the middle of a call often the one that it names. */
+static int any_held(walk *w) {
+    for (int n = 0; w->depth && n < w->count; n++)
+        if (w->held[n] == w->busy && rng_below(&w->r, 2))
+            return n;
+    return w->count ? (int)rng_below(&w->r, (uint64_t)w->count) : 0;
+}
+
 static void walk_step(walk *w) {
     uint64_t what = rng_below(&w->r, 100);
-    int n = w->count ? (int)rng_below(&w->r, (uint64_t)w->count) : 0;
+    int n = any_held(w);
     if (what < 25 && w->count < MOST_HELD)
         walk_save(w);
     else if (what < 60)
@@ -136,20 +183,39 @@ static void walk_step(walk *w) {
         w->references[n]++;
     } else if (what < 92)
         walk_release(w, rng_below(&w->r, 2) ? w->count - 1 : n);
-    else if (comet_device_entry_state(w->held[n]->entry) != 1)
+    else
+        walk_move(w, n);
+}
+
+/* What other threads do while a callback has let go of the lock. */
+static void walk_interlude(void *context) {
+    walk *w = context;
+    if (w->depth == 2 || rng_below(&w->r, 3))
         return;
-    else if (what < 96)
-        assert_ok(comet_device_store_spill(w->s, w->held[n]->entry));
-    else {
-        comet_status status = comet_device_store_fetch(w->s, w->held[n]->entry, any_queue(w));
-        assert_true(status == COMET_OK || status == COMET_ERROR_MEMORY);
+    w->depth++;
+    for (uint64_t k = 1 + rng_below(&w->r, 3); k > 0; k--)
+        walk_step(w);
+    w->depth--;
+    w->interludes++;
+}
+
+/* A step, whose owners have been told by its end. */
+static void walk_on(walk *w) {
+    walk_step(w);
+    walk_check(w);
+    while (w->gone_count) {
+        item *i = w->gone[--w->gone_count];
+        assert_int_equal(i->told, 1);
+        free(i);
     }
 }
 
 static void finish(walk *w) {
     run_all(w->d);
+    w->d->interlude = NULL;
     for (int k = 0; k < w->reads; k++)
-        check_content(&w->read[k].out, &(item){.is = w->read[k].is});
+        if (w->read[k].is.bytes)
+            check_content(&w->read[k].out, &(item){.is = w->read[k].is});
     comet_device_store_free(w->s);
     for (int n = 0; n < w->count; n++) {
         assert_int_equal(w->held[n]->told, 1);
@@ -158,9 +224,9 @@ static void finish(walk *w) {
     device_free(w->d);
 }
 
-static void test_random_orders(void **state) {
-    (void)state;
+static void walk_rounds(int has_interludes) {
     comet_device_store_stats sum = {0};
+    long interludes = 0;
     for (int round = 0; round < effort(100); round++) {
         walk *w = calloc(1, sizeof *w);
         assert_non_null(w);
@@ -168,10 +234,11 @@ static void test_random_orders(void **state) {
         w->r = rng_seed((uint64_t)round);
         w->s = store_new(w->d);
         w->d->memory = round % 3 ? 0 : (size_t)(2 + round % 7) * 2 * MIB;
-        for (int step = 0; step < STEPS; step++) {
-            walk_step(w);
-            walk_check(w);
-        }
+        w->d->interlude = has_interludes ? walk_interlude : NULL;
+        w->d->interlude_context = w;
+        for (int step = 0; step < STEPS; step++)
+            walk_on(w);
+        interludes += w->interludes;
         comet_device_store_stats t = stats_of(w->s);
         sum.misfits += t.misfits, sum.refused += t.refused, sum.spills += t.spills, sum.fetches += t.fetches;
         sum.loads += t.loads, sum.queues_joined += t.queues_joined;
@@ -180,6 +247,17 @@ static void test_random_orders(void **state) {
     }
     assert_true(sum.misfits > 0 && sum.refused > 0 && sum.spills > 0 && sum.fetches > 0);
     assert_true(sum.loads > 0 && sum.queues_joined > 0);
+    assert_true(interludes > 0 || !has_interludes);
+}
+
+static void test_random_orders(void **state) {
+    (void)state;
+    walk_rounds(0);
+}
+
+static void test_others_come_in_between(void **state) {
+    (void)state;
+    walk_rounds(1);
 }
 
 /* ---- failures ---- */
@@ -438,9 +516,9 @@ static void test_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_orders), cmocka_unit_test(test_every_call_fails_once),
-        cmocka_unit_test(test_host_memory),   cmocka_unit_test(test_steady_state),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_random_orders),         cmocka_unit_test(test_others_come_in_between),
+        cmocka_unit_test(test_every_call_fails_once), cmocka_unit_test(test_host_memory),
+        cmocka_unit_test(test_steady_state),          cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
