@@ -242,13 +242,15 @@ PyObject *budget_plan(PyObject *self, PyObject *plan) {
     Py_RETURN_NONE;
 }
 
-/* The next pass is frugal, and measured. What was measured before stays the least that is needed. */
-PyObject *budget_begin_measuring(PyObject *self, PyObject *unused) {
+/* The next pass is frugal, and measured. What was measured before stays the least that is needed; but if `forgets` what
+ * the sites of the last pass need is measured from nothing. */
+PyObject *budget_begin_measuring(PyObject *self, PyObject *forgets) {
     session *s = (session *)self;
-    (void)unused;
     s->budget.is_frugal = 1;
     for (site *at = s->first; at; at = at->next)
         at->was_measured = 0;
+    for (size_t i = 0; forgets == Py_True && i < s->budget.site_count; i++)
+        s->budget.sites[i]->forward_need = s->budget.sites[i]->backward_need = 0;
     begin_measuring(s);
     Py_RETURN_NONE;
 }

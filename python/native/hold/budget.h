@@ -30,7 +30,7 @@ int budget_note_read(entry *e);
 /* Methods of the session in Python. */
 PyObject *budget_set(PyObject *self, PyObject *args);
 PyObject *budget_plan(PyObject *self, PyObject *plan);
-PyObject *budget_begin_measuring(PyObject *self, PyObject *unused);
+PyObject *budget_begin_measuring(PyObject *self, PyObject *forgets);
 PyObject *budget_end_measuring(PyObject *self, PyObject *unused);
 PyObject *budget_held_bytes(PyObject *self, PyObject *unused);
 PyObject *budget_measured(PyObject *self, PyObject *unused);

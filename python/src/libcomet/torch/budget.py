@@ -3,7 +3,9 @@
 
 The first pass is as frugal as can be: every stream goes to the host, nothing lives on, and blocks are done again once
 half of the budget is in use. It is measured, from one saved tensor to the next (native/hold/budget.h). From that a plan
-follows: which tensors go to the host, which stay on the device as streams, which stay as they are.
+follows: which tensors go to the host, which stay on the device as streams, which stay as they are. With
+torch.backends.cudnn.benchmark it is the second one: in the first cuDNN tries its kernels, with workspaces as large as
+they can be had, in every thread that calls it.
 """
 import collections
 import itertools
@@ -121,6 +123,7 @@ class Budget:
         self.flight = min(128 * MIB, limit // 16)
         self._peak = _Peak(self.index)
         self.planned = set()  # numbers of all sites that ever had a plan
+        self.tried = set()  # and of those that were in a measured pass
         self.plan, self.tries, self.exceeded, self.measured_passes = None, 0, 0, 0
         self.base = 0  # the most that was allocated beside streams when a measured pass began
         self.collects, self.collecting_is_measured, self.stopped_collecting = False, False, False
@@ -154,8 +157,7 @@ class Budget:
         may be collected in it."""
         native, base = self.session.native, self._base()
         if not self.measured_passes:
-            self.measured_passes, self.base = 1, base
-            native.begin_measuring()
+            self._measure(base)
             return False
         sites = first_once(native.measured())
         if sites and not all(site.was_read for site in sites) and self.tries < TRIES:
@@ -163,6 +165,11 @@ class Budget:
             return False
         self.tries = 0
         peak = native.end_measuring()
+        if peak is not None and self._tried_kernels(sites):
+            if peak > self.limit:
+                self._warn_of(peak, "That was cuDNN trying kernels (torch.backends.cudnn.benchmark), in one step only")
+            self._measure(base, forgets=True)
+            return False
         is_kept = self._is_kept() if peak is None else self._fits(peak, base, sites)
         # Or there is memory now that the last measurement did not meet: the first step makes the optimizer's state.
         if not is_kept or base > self.base + SLACK / 2 * self.limit:
@@ -176,10 +183,17 @@ class Budget:
         """What is allocated and no stream: weights, gradients, the optimizer's state, what is the user's."""
         return self._peak.read()[0] - self.session.native.held_bytes()
 
-    def _measure(self, base):
+    def _measure(self, base, forgets=False):
+        """The next pass. forgets: not the most that it and the ones before it need, but that of itself."""
         self.base = max(self.base, base)
         self.measured_passes += 1
-        self.session.native.begin_measuring()
+        self.session.native.begin_measuring(forgets)
+
+    def _tried_kernels(self, sites):
+        """What the pass took that was measured may not say what others take."""
+        new = {site.number for site in sites} - self.tried
+        self.tried |= new
+        return bool(new) and torch.backends.cudnn.benchmark
 
     def _fits(self, peak, base, sites):
         """After a pass that was measured, with nothing on the device that can be elsewhere."""
@@ -206,9 +220,9 @@ class Budget:
         self._forget()
         return False
 
-    def _warn_of(self, peak):
+    def _warn_of(self, peak, what="The next steps are planned with more room"):
         self.session._warn(f"the budget was exceeded: {peak / MIB:,.0f} MiB were allocated at the peak, not "
-                           f"{self.limit / MIB:,.0f}. The next steps are planned with more room")
+                           f"{self.limit / MIB:,.0f}. {what}")
 
     def _forget(self):
         self.exceeded += 1
