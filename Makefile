@@ -4,6 +4,7 @@
 
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+RANDOM_GRAPHS ?= 10000
 # Kernels are emulated with the sanitizers only: that takes as long to compile as all the rest.
 # `make` builds kernels for all architectures. For tests one is enough, and where no GPU will run them they only have to compile.
 KERNELS ?= -DCOMET_CUDA_ARCHS="80;90" -DCOMET_CUDA_QUICK=OFF
@@ -18,7 +19,7 @@ TEST_OPTIONS = -DCOMET_WERROR=ON -DCOMET_TEST_EMULATION=OFF -DCOMET_BUILD_PYTHON
 TEST_RELEASE = $(call BUILD,release,$(TEST_OPTIONS))
 CTEST = ctest --preset $(1) --parallel $(JOBS)
 
-.PHONY: all demo test python-test torch-matrix gpu-test wheel asan tsan debug fuzz coverage aarch64 format install \
+.PHONY: all demo test python-test python-stress torch-matrix gpu-test wheel asan tsan debug fuzz coverage aarch64 format install \
 	clean help setup
 .DEFAULT_GOAL := all
 
@@ -48,6 +49,11 @@ test: ## build and run all tests: release with warnings as errors, with the sani
 python-test: ## build the module for Python and run the tests of the package, with the PyTorch of make test
 	@scripts/setup.sh test
 	@scripts/torch_venv.sh >/dev/null; $(TEST_RELEASE) --target comet_python && scripts/python_test.sh build/release
+
+python-stress: ## the same for RANDOM_GRAPHS=10000 programs that are made up, plain and with Comet: about a quarter of an hour
+	@scripts/setup.sh test
+	@scripts/torch_venv.sh >/dev/null; $(TEST_RELEASE) --target comet_python && \
+	COMET_TEST_GRAPHS=$(RANDOM_GRAPHS) scripts/python_test.sh build/release tests/test_random_graphs.py
 
 torch-matrix: ## the same with the oldest, a middle and the newest PyTorch; downloads them once
 	@scripts/setup.sh test

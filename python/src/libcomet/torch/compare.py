@@ -245,7 +245,7 @@ class _Memory:
 
     def __init__(self):
         self.begin = _resident("VmRSS")
-        self.earlier = {}
+        self.earlier, self.reserved = {}, {}
 
     def install(self):
         import torch
@@ -264,11 +264,12 @@ class _Memory:
         if torch.cuda.is_initialized():
             for device in range(torch.cuda.device_count()):
                 self.earlier[device] = max(self.earlier.get(device, 0), torch.cuda.max_memory_allocated(device))
+                self.reserved[device] = max(self.reserved.get(device, 0), torch.cuda.max_memory_reserved(device))
 
     def result(self):
         self.note()
         if any(self.earlier.values()):
-            return {"device": "GPU", "peak": sum(self.earlier.values())}
+            return {"device": "GPU", "peak": sum(self.earlier.values()), "reserved": sum(self.reserved.values())}
         peak = _resident("VmHWM")
         return {"device": "CPU", "peak": peak - self.begin if peak else None}
 
@@ -446,6 +447,10 @@ def _rows(plain, comet):
         beyond = [found["peak"] - plain["between"] for found in (plain, comet)]
         rows.append(("  beyond what is there between steps", *(_number(value / MIB, 0) for value in beyond),
                      _ratio(*beyond, ("less", "more")) if min(beyond) > 0 else ""))
+    taken = [found.get("reserved") for found in (plain, comet)]  # the allocator keeps blocks that are free
+    if all(taken):
+        rows.append(("  taken from the driver for it", *(_number(value / MIB, 0) for value in taken),
+                     _ratio(*taken, ("less", "more"))))
     times = [_median_ms(found) for found in (plain, comet)]
     rows.append(("ms per step (median)", *(_number(value, 1) for value in times),
                  _ratio(times[1], times[0], ("longer", "shorter")) if all(times) else ""))
