@@ -56,10 +56,27 @@ def is_out_of_memory(error):
 LEAST_LEFT = 64 << 20  # libraries keep a workspace
 
 
+class Images:
+    """The first ones of always the same images, on the host: what the cap leaves is for training alone. Each is made
+    once."""
+
+    def __init__(self, feed, layout):
+        self.feed, self.layout = feed, layout
+        self.feed.order.manual_seed(1), self.feed.chance.manual_seed(1)
+        self.images, self.labels = feed.batch(1, layout)
+
+    def first(self, count):
+        missing = count - len(self.images)
+        if missing > 0:
+            images, labels = self.feed.batch(missing, self.layout)
+            self.images, self.labels = torch.cat([self.images, images]), torch.cat([self.labels, labels])
+        return self.images[:count], self.labels[:count]
+
+
 class Search:
-    def __init__(self, options, setting, variant, state, feed, device, tell):
+    def __init__(self, options, setting, variant, state, images, device, tell):
         self.options, self.setting, self.variant, self.state = options, setting, variant, state
-        self.feed, self.device, self.tell, self.tries = feed, device, tell, 0
+        self.images, self.device, self.tell, self.tries = images, device, tell, 0
         self.left = device.allocated()
 
     def train(self, batch, steps, timed=0):
@@ -68,9 +85,7 @@ class Search:
             raise CapOfCpu()
         training = Training(self.setting, self.variant, self.state, comet_options(self.options))
         try:
-            # made on the host: what the cap leaves is for training alone
-            self.feed.order.manual_seed(1), self.feed.chance.manual_seed(1)
-            images, labels = (t.to(self.setting.device) for t in self.feed.batch(batch, self.setting.layout))
+            images, labels = (tensor.to(self.setting.device) for tensor in self.images.first(batch))
             for _ in range(steps):
                 training.step(images, labels)
             self.device.synchronize()
@@ -160,8 +175,8 @@ class Search:
 
 
 def search_all(options, photographs, device, write):
-    rows, on_host = [], pictures.Feed(photographs, torch.device("cpu"))
     layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
+    rows, images = [], Images(pictures.Feed(photographs, torch.device("cpu")), layout)
     settings = [Setting(model, precision, layout, options.rate, device.device)
                 for model in options.models for precision in options.precisions]
     progress = Progress(len(settings) * len(options.variants))
@@ -183,7 +198,7 @@ def search_all(options, photographs, device, write):
                 progress.add(f"{name} {variant}: {text}")
 
             try:
-                rows.append(Search(options, setting, variant, state, on_host, device, tell).run())
+                rows.append(Search(options, setting, variant, state, images, device, tell).run())
             except Exception as error:  # noqa: BLE001 (whatever a variant raises belongs into its row)
                 if options.stop:
                     raise

@@ -372,7 +372,7 @@ def measure_all(options, feed, device, write):
 
 def print_table(rows, options):
     columns = ("model", "precision", "variant", "ms", "x plain", "in a row", "x plain", "host (waiting)", "GPU busy",
-               "peak MiB", "plain/peak", "first MiB", "held MiB", "loss")
+               "peak MiB", "plain/peak", "first MiB", "reserved MiB", "held MiB", "loss")
     print(f"| {' | '.join(columns)} |\n|{'---|' * 3}{'---:|' * (len(columns) - 3)}")
     for row in rows:
         start = [row["model"], row["precision"], row["variant"]]
@@ -385,7 +385,8 @@ def print_table(rows, options):
                          ratio(row["ms in a row"], plain.get("ms in a row")),
                          f"{row['host ms']:.1f} ({row['waited ms']:.1f})", number(row.get("GPU busy ms")),
                          number(row.get("peak MiB"), 0), ratio(plain.get("peak MiB"), row.get("peak MiB")),
-                         number(row.get("first MiB"), 0), number(row.get("held MiB"), 0), number(row["loss"], 4)]
+                         number(row.get("first MiB"), 0), number(row.get("reserved MiB"), 0),
+                         number(row.get("held MiB"), 0), number(row["loss"], 4)]
         print(f"| {' | '.join(cells)} |")
     if options.alternate:
         print("\nin turns, medians of a step: ms, host ms, of these waiting:")
