@@ -7,14 +7,14 @@
 #   OUT          where results go
 #   PHOTOGRAPHS  a .tar of train/CLASS/*.jpg and test/CLASS/*.jpg, short side 160 or more
 #   CIFAR        a folder with the binary batches of CIFAR-10, for the part `cifar` alone
-#   PART         steps, peers, nchw, networks, pool, lead, budget, search, batch, cifar, dogs; all of them if none is named
+#   PART         steps, peers, nchw, networks, lead, budget, search, batch, cifar, dogs; all of them if none is named
 # search, cifar and dogs do not depend on timing and may run beside others; `batch` begins where `search` ended, if that
 # has left its files in OUT. libcomet must be importable (PYTHONPATH); PyTorch with CUDA, torchvision.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n '3,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 out=$(mkdir -p "$1" && cd "$1" && pwd) photographs=$(realpath "$2") cifar=$3
 shift 3
-parts=(steps peers nchw networks pool lead budget search batch cifar dogs)
+parts=(steps peers nchw networks lead budget search batch cifar dogs)
 [ $# -gt 0 ] || set -- "${parts[@]}"
 [ ! -e "$cifar" ] || cifar=$(realpath "$cifar")
 cd "$(dirname "$0")"
@@ -40,9 +40,6 @@ networks() {
     run networks torch_plugin.py --data "$photographs" --models resnet18,efficientnet_b0 --variants plain,hooks,fuse \
         "${short[@]}"
 }
-pool() { # streams in a pool of their own: for what is taken from the driver
-    run pool torch_plugin.py --data "$photographs" --variants hooks,fuse --comet own_pool=True "${short[@]}"
-}
 lead() { # how far the host may be ahead of the GPU: for memory, time is lost
     for size in 1 512 1024 8192; do
         run "lead-$size" torch_plugin.py --data "$photographs" --steps-before 60 --settle 40 --row 40 --profile 0 \
@@ -63,11 +60,9 @@ batches() { # batches search|batch SUFFIX OPTION...
     run "$name$suffix" torch_batch.py --data "$photographs" --cap 8GiB --steps-before 60 --multiple 16 --start 128 \
         "${from[@]}" "$@"
 }
-# With PyTorch's allocator as it is, with a pool for streams, with the kind of segments that does not break up, and with
-# a budget.
+# With PyTorch's allocator as it is, with the kind of segments that does not break up, and with a budget.
 all_batches() { # all_batches search|batch OPTION...
     batches "$1" "" --precisions tf32,bf16 "${@:2}"
-    batches "$1" -pool --precisions tf32,bf16 --variants hooks,fuse --comet own_pool=True "${@:2}"
     export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
     batches "$1" -expandable --precisions tf32,bf16 "${@:2}"
     batches "$1" -budget --variants hooks --comet memory=7900MiB --most 2048 "${@:2}"

@@ -177,7 +177,7 @@ class Search:
 def search_all(options, photographs, device, write):
     layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
     rows, images = [], Images(pictures.Feed(photographs, torch.device("cpu")), layout)
-    settings = [Setting(model, precision, layout, options.rate, device.device)
+    settings = [Setting(model, precision, layout, options.rate, device.device, tries_kernels=not options.cudnn_rules)
                 for model in options.models for precision in options.precisions]
     progress = Progress(len(settings) * len(options.variants))
     for setting in settings:
@@ -250,6 +250,8 @@ def parse(arguments):
         help="of torch_plugin.py (default plain,checkpoint,hooks,fuse)")
     add("--image", type=int, default=224, metavar="PX", help="height and width (default %(default)s)")
     add("--layout", choices=("nhwc", "nchw"), default="nhwc", help="nhwc is channels_last (default %(default)s)")
+    add("--cudnn-rules", action="store_true",
+        help="torch.backends.cudnn.benchmark is off: no kernels are tried in first steps, with workspaces of gigabytes")
     add("--rate", type=float, default=0.02, help="of SGD with momentum (default %(default)s)")
     add("--multiple", type=int, default=8, metavar="N", help="batches are multiples of it (default %(default)s)")
     add("--start", type=int, default=64, metavar="N", help="the batch that is tried first (default %(default)s)")

@@ -274,7 +274,7 @@ def measure(options, setting, variant, state, feed, ready, device, tell):
         device.reset_peak()
         first_loss = training.step(*next_batch(ready))
         device.synchronize()
-        first_peak = device.peak()
+        first_peak, first_reserved = device.peak(), device.peak_reserved()
         found["first loss"] = first_loss.item()
         tell("warm-up")
         for _ in range(options.warm_up - 1 + (options.settle if variant in SETTLED else 0)):
@@ -289,6 +289,7 @@ def measure(options, setting, variant, state, feed, ready, device, tell):
         if device.is_gpu:
             found.update({"peak MiB": mib(device.peak() - static), "first MiB": mib(first_peak - static),
                           "reserved MiB": mib(device.peak_reserved()), "static MiB": mib(static), "base MiB": mib(base),
+                          "reserved in the first step MiB": mib(first_reserved),
                           "gradients MiB": mib(variants.owned_bytes(p.grad for p in training.model.parameters())),
                           "kept between steps MiB": mib(device.allocated() - static),
                           "outside PyTorch MiB": mib(device.outside()), "allocator's retries": device.retries()})
@@ -330,7 +331,7 @@ def measure_safely(*arguments):
 def measure_all(options, feed, device, write):
     rows = []
     layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
-    settings = [Setting(model, precision, layout, options.rate, device.device)
+    settings = [Setting(model, precision, layout, options.rate, device.device, tries_kernels=not options.cudnn_rules)
                 for model in options.models for precision in options.precisions]
     parts = 6  # of a variant, as `measure` tells them
     progress = Progress(len(settings) * (2 + parts * len(options.variants)))
@@ -429,6 +430,8 @@ def parse(arguments):
     add("--ready", type=int, default=16, metavar="N",
         help="batches that lie ready on the device: steps differ, none makes its images, none is known by heart "
              "(default %(default)s)")
+    add("--cudnn-rules", action="store_true",
+        help="torch.backends.cudnn.benchmark is off: no kernels are tried in first steps, with workspaces of gigabytes")
     add("--rate", type=float, default=0.02, help="of SGD with momentum (default %(default)s)")
     add("--steps-before", type=int, default=200, metavar="STEPS",
         help="of plain training before anything is measured; 0: random weights (default %(default)s)")

@@ -201,9 +201,9 @@ class Applied:
 # ---- training ----
 
 
-def set_precision(precision):
+def set_precision(precision, tries_kernels=True):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = tries_kernels
 
 
 @dataclasses.dataclass
@@ -215,6 +215,7 @@ class Setting:
     rate: float
     device: torch.device
     classes: int = 1000
+    tries_kernels: bool = True  # torch.backends.cudnn.benchmark, as such networks are trained; PyTorch's default: False
 
 
 def out_of(result):
@@ -227,7 +228,7 @@ class Training:
 
     def __init__(self, setting, variant, state=None, comet_options=None):
         torch.manual_seed(0)
-        set_precision(setting.precision)
+        set_precision(setting.precision, setting.tries_kernels)
         self.setting = setting
         model = torchvision.models.get_model(setting.model, weights=None, num_classes=setting.classes)
         self.model = model.to(setting.device, memory_format=setting.layout).train()

@@ -59,16 +59,15 @@ static int read_forms(session *s, PyObject *forms) {
 }
 
 static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {(char *)"forms",         (char *)"least_bytes", (char *)"lead_bytes",
-                            (char *)"segment_bytes", (char *)"threads",     (char *)"head_bytes",
-                            (char *)"own_norms",     (char *)"take_memory", NULL};
+    static char *names[] = {(char *)"forms",   (char *)"least_bytes", (char *)"lead_bytes", (char *)"segment_bytes",
+                            (char *)"threads", (char *)"head_bytes",  (char *)"own_norms",  NULL};
     int threads = 1;
     long long head = -1;
     int own_norms = 0;
-    PyObject *forms = NULL, *take = Py_None;
+    PyObject *forms = NULL;
     Py_ssize_t least = 1 << 16, lead = 0, segment = 32 << 20;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnniLpO", names, &PyTuple_Type, &forms, &least, &lead, &segment,
-                                     &threads, &head, &own_norms, &take))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnniLp", names, &PyTuple_Type, &forms, &least, &lead, &segment,
+                                     &threads, &head, &own_norms))
         return NULL;
     session *s = object_new(type);
     if (!s)
@@ -77,8 +76,6 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     s->least_bytes = (size_t)least, s->lead_bytes = (size_t)lead, s->segment_bytes = (size_t)segment;
     s->head_bytes = head;
     s->own_norms = own_norms;
-    s->take_memory = take == Py_None ? NULL : take;
-    Py_XINCREF(s->take_memory);
     comet_status status = COMET_OK;
     if (read_forms(s, forms) || (status = comet_threads_new((unsigned)threads, NULL, &s->threads)) != COMET_OK) {
         if (status != COMET_OK)
@@ -99,7 +96,6 @@ static void session_dealloc(PyObject *self) {
         Py_CLEAR(s->index_status[i]);
         Py_CLEAR(s->tables[i].tensor);
     }
-    Py_CLEAR(s->take_memory);
     for (site *at = s->first, *next; at; at = next) {
         next = at->next;
         Py_XDECREF(at->name);

@@ -25,9 +25,8 @@ comet_device_store *session_store(session *s, comet_device device) {
         return s->stores[at];
     comet_device_store_options options = COMET_DEVICE_STORE_OPTIONS_INIT;
     options.device = device;
-    s->memory[at] = (torch_memory){device.index, s->take_memory};
     if (device.kind == COMET_CUDA)
-        options.memory = (comet_device_memory){torch_memory_take, torch_memory_give, &s->memory[at]};
+        options.memory = (comet_device_memory){torch_memory_take, torch_memory_give, (void *)(intptr_t)device.index};
     options.segment_bytes = s->segment_bytes;
     options.settled = entry_settled;
     options.settled_context = s;

@@ -151,8 +151,6 @@ typedef struct session {
     comet_threads *threads;
     /* state */
     comet_device_store *stores[SESSION_DEVICES];
-    PyObject *take_memory; /* NULL, or where theirs comes from */
-    torch_memory memory[SESSION_DEVICES];
     site **sites;
     size_t site_count, site_room; /* room: a power of two */
     site *first, **last;

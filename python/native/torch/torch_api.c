@@ -438,9 +438,8 @@ int torch_queue(comet_device device, void **queue) {
 void *torch_memory_take(void *context, size_t bytes, void *queue) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    const torch_memory *from = context;
-    PyObject *address = PyObject_CallFunction(from->take ? from->take : torch.memory_alloc, "niK", (Py_ssize_t)bytes,
-                                              from->index, (unsigned long long)(uintptr_t)queue);
+    PyObject *address = PyObject_CallFunction(torch.memory_alloc, "nnK", (Py_ssize_t)bytes,
+                                              (Py_ssize_t)(intptr_t)context, (unsigned long long)(uintptr_t)queue);
     void *memory = address ? PyLong_AsVoidPtr(address) : NULL;
     Py_XDECREF(address);
     PyErr_Clear();

@@ -91,13 +91,7 @@ int torch_queue(comet_device device, void **queue);
 /* The tensor may be let go of: its memory stays until the queue is done with what it was given so far. */
 void torch_used_by(PyObject *tensor, comet_device device, void *queue);
 
-/* Where memory of a GPU comes from. */
-typedef struct torch_memory {
-    int index;      /* of the GPU */
-    PyObject *take; /* (bytes, index, queue) -> address; NULL: PyTorch's common pool. Borrowed */
-} torch_memory;
-
-/* PyTorch's own memory of a GPU, as comet_device_memory wants it. `context` is a torch_memory. */
+/* PyTorch's own memory of a GPU, as comet_device_memory wants it. `context` is the device's index. */
 void *torch_memory_take(void *context, size_t bytes, void *queue);
 void torch_memory_give(void *context, void *memory, size_t bytes, void *queue);
 

@@ -3,7 +3,7 @@
 import fnmatch
 import re
 
-from libcomet.torch import ops, pool
+from libcomet.torch import ops
 
 RECOMPUTE = "recompute"  # the form of a block that is done again
 CODEC, LOSSLESS, UNTOUCHED_KIND = range(3)  # kinds of forms: native/hold/session.h
@@ -57,7 +57,7 @@ def _matching(model, pattern, option):
 class Options:
     def __init__(self, *, error_rel=0.3, codec="eb", exact=False, include=None, exclude=None, forms=None,
                  min_bytes=1 << 16, lead_bytes=0, head_bytes=None, segment_bytes=32 << 20,
-                 own_norms=True, own_pool=False, memory=None):
+                 own_norms=True, memory=None):
         if not 0 < error_rel <= 4:
             raise ValueError(f"error_rel is {error_rel}: it must be above 0 and at most 4, in units of a tensor's rms")
         self.error_rel, self.codec, self.exact = float(error_rel), codec, bool(exact)
@@ -67,9 +67,7 @@ class Options:
         self.min_bytes, self.lead_bytes = read_size(min_bytes), read_size(lead_bytes)
         self.head_bytes = -1 if head_bytes is None else read_size(head_bytes)
         self.segment_bytes = read_size(segment_bytes)
-        self.own_norms, self.own_pool = bool(own_norms), bool(own_pool)
-        if self.own_pool and pool.obstacle():
-            raise ValueError(f"own_pool: {pool.obstacle()}")
+        self.own_norms = bool(own_norms)
         self.memory = None if memory is None else read_size(memory)
         if self.memory is not None and self.memory <= 0:
             raise ValueError(f"memory is {memory}: it must be a size such as '4GiB'")

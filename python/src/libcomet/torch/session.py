@@ -8,7 +8,7 @@ import torch
 
 from libcomet import _native
 from libcomet.torch import _bridge, fuse  # noqa: F401 (they hand functions to the C module)
-from libcomet.torch import control as controllers, ops, pool, recompute, scope
+from libcomet.torch import control as controllers, ops, recompute, scope
 from libcomet.torch.budget import Budget
 from libcomet.torch.options import UNTOUCHED, Options
 
@@ -121,12 +121,10 @@ class Session:
         self._names = {id(parameter): name.rpartition(".")[0] for name, parameter in model.named_parameters()}
         forms, rules = self.options.forms_of(model)
         self._default_form = rules.pop(model, UNTOUCHED if self.options.include else 0)
-        self._pools = pool.Pools() if self.options.own_pool else None
         self.native = _native.Session(forms=forms, least_bytes=self.options.min_bytes,
                                       lead_bytes=self.options.lead_bytes, segment_bytes=self.options.segment_bytes,
                                       threads=torch.get_num_threads(), head_bytes=self.options.head_bytes,
-                                      own_norms=self.options.own_norms,
-                                      take_memory=self._pools and self._pools.take)
+                                      own_norms=self.options.own_norms)
         self.device = next((p.device for p in model.parameters() if p.is_cuda), None)
         self.control = controllers.make(self, control, scaler, control_options)
         self._is_compiled = _is_compiled(model)
@@ -231,8 +229,6 @@ class Session:
         for step in reversed(undo):
             step()
         self.control.detach()
-        if self._pools is not None:
-            self._pools.close()
 
     def step(self, loss=None):
         """Tells the controller the loss of this step of the optimizer, so that it tightens bounds when the loss jumps.
