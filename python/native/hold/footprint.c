@@ -15,6 +15,10 @@ int footprint_is_measured(const session *s, const comet_device_store *store) {
     return s->footprint.is_measuring && store == s->footprint.store;
 }
 
+int footprint_is_to_come(const session *s, const comet_device_store *store) {
+    return s->footprint.ask && store == s->footprint.store && s->footprint.shares == 0;
+}
+
 int footprint_note_saved(session *s, const comet_device_store *store, site *at) {
     if (!footprint_is_measured(s, store) || at->is_part)
         return 0;

@@ -11,6 +11,7 @@
 #include "hold/session.h"
 
 int footprint_is_measured(const session *s, const comet_device_store *store);
+int footprint_is_to_come(const session *s, const comet_device_store *store); /* it never was so far */
 
 /* At the end of a save, and of a read that decoded something; to_come: bytes of the gradient that its reader makes
  * beside it. -1: exception. */

@@ -102,9 +102,9 @@ static size_t lead_at(const session *s, const comet_device_store *store, const s
         return budget_lead(s, at);
     if (s->lead_bytes)
         return s->lead_bytes;
-    if (!at->was_passed)
-        return 2 * s->greatest;
-    if (footprint_is_measured(s, store))
+    if (!at->was_passed) /* its size is not known: what it does not need is free again only if nothing is behind it */
+        return 0;
+    if (footprint_is_measured(s, store) || footprint_is_to_come(s, store))
         return at->raw_bytes;
     if (at->is_measured)
         return footprint_room(s, at);
