@@ -227,7 +227,7 @@ static void finish(walk *w) {
 static void walk_rounds(int has_interludes) {
     comet_device_store_stats sum = {0};
     long interludes = 0;
-    for (int round = 0; round < effort(100); round++) {
+    for (int round = 0; round < effort(50); round++) {
         walk *w = calloc(1, sizeof *w);
         assert_non_null(w);
         w->d = device_new();
