@@ -19,8 +19,8 @@ TEST_OPTIONS = -DCOMET_WERROR=ON -DCOMET_TEST_EMULATION=OFF -DCOMET_BUILD_PYTHON
 TEST_RELEASE = $(call BUILD,release,$(TEST_OPTIONS))
 CTEST = ctest --preset $(1) --parallel $(JOBS)
 
-.PHONY: all demo test python-test python-stress torch-matrix gpu-test wheel asan tsan debug fuzz coverage aarch64 format install \
-	clean help setup
+.PHONY: all demo test python-test python-stress torch-matrix gpu-test wheel asan tsan debug fuzz coverage aarch64 \
+	format install clean help setup
 .DEFAULT_GOAL := all
 
 all: setup ## build the release preset: build/release/comet, build/release/lib/libcomet.so
@@ -50,7 +50,7 @@ python-test: ## build the module for Python and run the tests of the package, wi
 	@scripts/setup.sh test
 	@scripts/torch_venv.sh >/dev/null; $(TEST_RELEASE) --target comet_python && scripts/python_test.sh build/release
 
-python-stress: ## the same for RANDOM_GRAPHS=10000 programs that are made up, plain and with Comet: about a quarter of an hour
+python-stress: ## RANDOM_GRAPHS=10000 random programs, plain and with Comet: some ten minutes on the CPU
 	@scripts/setup.sh test
 	@scripts/torch_venv.sh >/dev/null; $(TEST_RELEASE) --target comet_python && \
 	COMET_TEST_GRAPHS=$(RANDOM_GRAPHS) scripts/python_test.sh build/release tests/test_random_graphs.py

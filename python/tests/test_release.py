@@ -148,6 +148,29 @@ def test_nothing_stays_of_a_pass_that_failed(fails, detaches):
         assert torch.cuda.memory_allocated() == before
 
 
+@pytest.mark.skipif(bool(NO_GPU), reason=f"no GPU: {NO_GPU}")
+def test_session_goes_with_its_last_graph():
+    """While the GPU is still making the streams of that."""
+    model, images = network().to("cuda"), torch.randn(16, 3, 16, 16, device="cuda")
+    model(images).sum().backward()  # what libraries take once and for all is there
+    model.zero_grad()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    session = attach(model, lead_bytes=1 << 30)
+    model(images).sum().backward()
+    model.zero_grad()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(200_000_000)  # cycles, a tenth of a second
+    output = model(images)
+    assert session.native.stats()[0]["unsettled"] > 0, "the GPU was not behind: this shows nothing"
+    session.detach()
+    del session
+    assert torch.cuda.memory_allocated() > before
+    del output
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
+
+
 GOES_WHILE_IT_IS_WAITED_FOR = """
 import threading, time
 import torch

@@ -69,12 +69,14 @@ void entry_release(entry *e) {
     /* The store tells the owner of a stream once (entry_settled). If that is still to come this is freed then: at once,
      * but where another thread waits for the stream, or is about to make it anew. */
     const int is_told = !e->held || e->source || comet_device_entry_state(e->held) != 0;
+    Py_INCREF(s); /* the store is the session's: it must not go while it tells the last of its owners */
     if (!is_told)
         note_use(e);
     if (e->held)
         comet_device_store_release(e->store, e->held);
     if (is_told)
         free_entry(e);
+    Py_DECREF(s);
 }
 
 /* ---- saving ---- */

@@ -14,7 +14,8 @@ process of its own, in which
   a step        is a step of the optimizer that was the first to make one.
   a loss        is a number on which backward() is called, before a GradScaler scales it.
   memory        is the most that PyTorch has allocated on all GPUs of the process; where no GPU is used, the most that
-                the process had resident, less what it had when the script began.
+                the process had resident, less what it had when the script began. What the allocator has taken from
+                the driver is more: it keeps what is free.
 
 Both runs begin with the same seed (--seed). A script that is still random (workers, atomics of a GPU) has losses that
 differ a little in two runs without Comet as well.
