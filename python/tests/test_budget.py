@@ -173,6 +173,21 @@ def test_a_pass_in_which_cudnn_tries_its_kernels_is_not_planned_with(monkeypatch
     assert not gpu.step() and max(site.backward for site in gpu.budget.plan.sites) == 1300
 
 
+def test_a_block_that_is_done_again_has_cudnn_try_kernels_in_another_thread(monkeypatch):
+    """Less is free in the second step, so more blocks are done again: what that takes is not the least that would do."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    gpu = MadeUp(monkeypatch, 5000)
+    block = types.SimpleNamespace(name="block", calls=0, bytes=0, position=0)
+    gpu.budget.blocks = [block]
+    assert gpu.step(peak=6000)
+    assert gpu.step(peak=6000)  # the first step's shapes were new
+    block.calls = 1
+    assert gpu.step(peak=6000)  # the block was
+    assert len(gpu.warnings) == 2 and not gpu.plans
+    with pytest.raises(comet.BudgetError):  # nothing was, so that much is needed
+        gpu.step()
+
+
 def test_what_is_too_little_names_the_least(monkeypatch):
     gpu = MadeUp(monkeypatch, 1100)
     gpu.step()

@@ -288,3 +288,24 @@ def test_being_ahead_of_a_gpu_takes_no_more_memory():
         return peak
 
     assert peak_with() <= 1.05 * peak_with(lead_bytes=1)
+
+
+@pytest.mark.skipif(bool(NO_GPU), reason=f"no GPU: {NO_GPU}")
+def test_the_first_step_takes_no_more_memory_than_later_ones():
+    """No size is known in it: how large streams are is asked first, instead of setting room aside for a guess."""
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    model, peaks = torchvision.models.resnet18(weights=None).cuda(), []
+    images = torch.randn(64, 3, 128, 128, device="cuda")
+    model(images).sum().backward()  # libraries take memory when they are first used
+    session = comet.attach(model, segment_bytes=2 << 20)
+    for _ in range(6):
+        model.zero_grad()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        model(images).sum().backward()
+        torch.cuda.synchronize()
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+    session.detach()
+    assert peaks[0] <= 1.05 * peaks[-1]

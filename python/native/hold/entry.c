@@ -107,6 +107,16 @@ static int is_mask(const entry *e, role r) {
             codec != COMET_CODEC_RAW);
 }
 
+/*
+ * How large a stream is that was never there is asked of the device first: it gets next to no room, so it is made twice.
+ * The host waits for it in such a step anyway. Room for a guess would be several times as large as the stream, and the
+ * next ones would not fit behind it.
+ */
+static size_t expected_bytes(const site *at) {
+    enum { ASKS = 1 };
+    return at->bytes ? (size_t)((double)at->bytes * (1 + at->margin)) + 1024 : ASKS;
+}
+
 void entry_params(entry *e, role r, comet_codec_params *params, size_t *expected) {
     const site *at = e->site;
     budget_list(e);
@@ -125,8 +135,7 @@ void entry_params(entry *e, role r, comet_codec_params *params, size_t *expected
             params->keep_mask = r == ROLE_RELU;
         choose_bound(e, r, params);
     }
-    if (at->bytes)
-        *expected = (size_t)((double)at->bytes * (1 + at->margin)) + 1024;
+    *expected = expected_bytes(at);
 }
 
 int entry_save(entry *e, role r) {

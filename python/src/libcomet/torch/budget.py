@@ -123,7 +123,7 @@ class Budget:
         self.flight = min(128 * MIB, limit // 16)
         self._peak = _Peak(self.index)
         self.planned = set()  # numbers of all sites that ever had a plan
-        self.tried = set()  # and of those that were in a measured pass
+        self.tried = set()  # and of those that were in a measured pass, and the names of blocks done again in one
         self.plan, self.tries, self.exceeded, self.measured_passes = None, 0, 0, 0
         self.base = 0  # the most that was allocated beside streams when a measured pass began
         self.collects, self.collecting_is_measured, self.stopped_collecting = False, False, False
@@ -190,8 +190,10 @@ class Budget:
         self.session.native.begin_measuring(forgets)
 
     def _tried_kernels(self, sites):
-        """What the pass took that was measured may not say what others take."""
-        new = {site.number for site in sites} - self.tried
+        """What the pass took that was measured may not say what others take: cuDNN met shapes in it, or, where a block
+        was done again for the first time, shapes in a thread that had not met them."""
+        met = {site.number for site in sites} | {block.name for block in self.blocks if block.calls}
+        new = met - self.tried
         self.tried |= new
         return bool(new) and torch.backends.cudnn.benchmark
 
