@@ -174,7 +174,7 @@ def test_a_pass_in_which_cudnn_tries_its_kernels_is_not_planned_with(monkeypatch
 
 
 def test_a_block_that_is_done_again_has_cudnn_try_kernels_in_another_thread(monkeypatch):
-    """Less is free in the second step, so more blocks are done again. What that step takes is not the least that does."""
+    """Less is free in the second step, so more is done again. What that step takes is not the least that does."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     gpu = MadeUp(monkeypatch, 5000)
     block = types.SimpleNamespace(name="block", calls=0, bytes=0, position=0)

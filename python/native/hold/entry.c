@@ -108,7 +108,7 @@ static int is_mask(const entry *e, role r) {
 }
 
 /*
- * How large a stream is that was never there is asked of the device first: it gets next to no room, so it is made twice.
+ * How large a stream is that was never there is asked of the device first: with next to no room it is made twice.
  * The host waits for it in such a step anyway. Room for a guess would be several times as large as the stream, and the
  * next ones would not fit behind it.
  */

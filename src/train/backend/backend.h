@@ -5,8 +5,8 @@
  * gradient.
  *
  * A backend is asked what it supports, for the node and batch in question; the plan fails with a message if it does
- * not. Activations are NHWC, fp32; parameters as in graph.h. Arrays of a call are in the backend's space unless they
- * are said to be the host's.
+ * not. Activations are NHWC, of the backend's dtype, as are their gradients; parameters are fp32, as in graph.h. Arrays
+ * of a call are in the backend's space unless they are said to be the host's.
  */
 #ifndef COMET_TRAIN_BACKEND_H
 #define COMET_TRAIN_BACKEND_H
@@ -33,11 +33,11 @@ struct comet_op_call {
     int accumulate; /* backward: gradients of parameters are added to what is there */
     void *state;    /* what `prepare` made */
 
-    const float *x[2]; /* forward: the inputs; backward: those that it needs */
-    float *y;          /* forward: the output; backward: the output if it needs it */
-    const float *dy;
-    float *dx[2]; /* NULL: not wanted */
-    void *side;   /* comet_op_side_bytes; NULL if nothing is kept */
+    const void *x[2]; /* forward: the inputs; backward: those that it needs */
+    void *y;          /* forward: the output; backward: the output if it needs it */
+    const void *dy;
+    void *dx[2]; /* NULL: not wanted */
+    void *side;  /* comet_op_side_bytes, or what the kernel's `side` says; NULL if nothing is kept */
     /* A bit for each value: was the ReLU on? Forward writes it, backward reads it; NULL: from y, or a norm's x. */
     uint8_t *mask;
     void *scratch;
@@ -56,6 +56,7 @@ typedef struct comet_op_kernel {
     comet_status (*prepare)(const comet_op_call *call, void **state);
     void (*forget)(void *state);
     size_t (*scratch)(const comet_op_call *call, int backward); /* bytes; NULL: none */
+    size_t (*side)(const comet_op_call *call);                  /* NULL: comet_op_side_bytes */
     comet_status (*forward)(const comet_op_call *call);
     /* The same output once more, during backward: a batch norm takes its statistics from `side`. NULL: as forward. */
     comet_status (*forward_again)(const comet_op_call *call);
@@ -66,11 +67,11 @@ typedef struct comet_op_kernel {
 typedef struct comet_loss_call {
     comet_backend *backend;
     int batch, classes;
-    const float *logits;
+    const void *logits;
     const int32_t *labels; /* host */
     float smoothing;
     float gradient_scale; /* of dlogits, beside 1 / batch: 1, or 1 / (number of accumulated batches) */
-    float *dlogits;       /* NULL: not wanted */
+    void *dlogits;        /* NULL: not wanted */
     double loss;          /* out: the mean */
     /*
      * Out: samples whose label is the greatest logit, is among the five greatest. Of equal logits the class of lower
@@ -105,7 +106,7 @@ typedef struct comet_images_call {
     const uint8_t *bytes; /* host: `count` images of `pixels` pixels, NHWC */
     int64_t count, batch, pixels;
     int channels;
-    float *values; /* of `batch` images: those behind `count` are zero */
+    void *values; /* of `batch` images: those behind `count` are zero */
 } comet_images_call;
 
 /*
@@ -119,13 +120,19 @@ typedef struct comet_backend_statistics {
     comet_status (*see_silu)(const comet_silu_pass *pass, const comet_stats_exec *exec, comet_stats_silu *silu);
     comet_status (*see_scale)(const comet_scale_pass *pass, const comet_stats_exec *exec, comet_stats_scale *scale);
     /* The sum of squares. */
-    comet_status (*squares)(comet_backend *backend, const float *values, int64_t count, double *sum);
+    comet_status (*squares)(comet_backend *backend, const void *values, int64_t count, double *sum);
 } comet_backend_statistics;
 
 struct comet_backend {
     const char *name;
     comet_threads *threads;
     comet_space *space;
+    comet_dtype dtype; /* of activations and of their gradients */
+    /*
+     * 1: kernels read and write streams themselves. Streams then lie in the plan's buffers (comet_held.memory), a batch
+     * norm writes its output beside an input that is held, and its backward needs no buffer for what it reads.
+     */
+    int fused_streams;
     const comet_backend_statistics *statistics;
     /* 1: it can compute this node at this batch, forward and, if training, backward. */
     int (*supports)(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch, int training);
@@ -134,9 +141,14 @@ struct comet_backend {
     comet_status (*loss)(comet_loss_call *call);
     comet_status (*update)(comet_update_call *call);
     /* sum = a + b; sum may be a or b. */
-    comet_status (*add)(comet_backend *backend, float *sum, const float *a, const float *b, int64_t count);
+    comet_status (*add)(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);
+    /* The most that a stream of such a tensor can take, and what the codec takes beside it out of the plan's memory. */
+    comet_status (*measure)(comet_backend *backend, const comet_tensor *tensor, const comet_codec_params *codec,
+                            size_t *most, size_t *workspace);
     /* Holds what a plan does not keep in its buffers (holder.h). */
     comet_status (*holder_new)(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
+    /* Before a step, with the graph's memory: what must be made ready of the weights. NULL: nothing. */
+    comet_status (*begin)(comet_backend *backend, const comet_graph *g);
     /* What the library takes for itself, in code, descriptions and packed matrices, at this batch: not less. */
     size_t (*library_bytes)(const comet_backend *backend, const comet_graph *g, int batch);
     void (*free)(comet_backend *backend);

@@ -39,6 +39,12 @@ typedef struct comet_held {
     comet_store_form form; /* KEEP or CODEC */
     int offload;           /* to the file, at once */
     comet_codec_params codec;
+    /*
+     * Of a backend with fused streams: where the stream lies in the plan's buffers, from its save to its release, and
+     * how much room it has there. What does not fit is found out by the end of the step (comet_holder.settle).
+     */
+    void *memory;
+    size_t capacity;
 } comet_held;
 
 /* What an operand is rebuilt into from a batch norm's normalised input. */
@@ -62,7 +68,7 @@ typedef struct comet_held_part {
 /* Is told of each part that is compressed, and of each that is loaded, whose values it may change. */
 typedef struct comet_holder_watch {
     comet_status (*held)(void *context, const comet_held_part *part);
-    comet_status (*loaded)(void *context, int slot, int part, float *values);
+    comet_status (*loaded)(void *context, int slot, int part, void *values);
     void *context;
 } comet_holder_watch;
 
@@ -90,22 +96,28 @@ struct comet_holder {
     comet_backend *backend;
     const comet_holder_watch *watch; /* NULL: nobody looks. Set by the step before each run */
 
-    comet_status (*hold)(comet_holder *holder, const comet_held *held, const float *values);
+    comet_status (*hold)(comet_holder *holder, const comet_held *held, const void *values);
     comet_status (*hold_output)(comet_holder *holder, const comet_held *held, const comet_op_call *call);
     /* On the grid of its ReLU's threshold, if it has one. COMET_ERROR_DIVERGED: its statistics are not finite. */
     comet_status (*hold_norm)(comet_holder *holder, const comet_held *held, const comet_op_call *call);
 
-    comet_status (*load)(comet_holder *holder, const comet_held *held, float *values);
+    comet_status (*load)(comet_holder *holder, const comet_held *held, void *values);
     /* `call`: the norm's, of which node and batch count. */
     comet_status (*load_rebuilt)(comet_holder *holder, const comet_held *held, const comet_op_call *call,
-                                 comet_rebuild what, float *values);
+                                 comet_rebuild what, void *values);
     /* call->x[0]: room for the whole, or for one part if by_parts. */
     comet_status (*norm_backward)(comet_holder *holder, const comet_held *held, const comet_op_call *call,
                                   int by_parts);
     /* Not during a run: for who watches. */
-    comet_status (*load_part)(comet_holder *holder, const comet_held *held, int part, float *values);
+    comet_status (*load_part)(comet_holder *holder, const comet_held *held, int part, void *values);
 
     void (*release)(comet_holder *holder, int slot); /* an empty slot is allowed */
+    /*
+     * NULL, or: the step's work is issued. Waits for it. COMET_ERROR_CAPACITY: a stream had no room, *refused is its
+     * slot (and report() says how much it needs); COMET_ERROR_DIVERGED: a norm's input was not finite; else what went
+     * wrong with a stream on the device. What the step made is not to be used then.
+     */
+    comet_status (*settle)(comet_holder *holder, int *refused);
     /* 1: the sizes of what was last held in the slot are known. */
     int (*report)(comet_holder *holder, int slot, comet_held_report *report);
     comet_holder_stats (*stats)(comet_holder *holder);

@@ -32,6 +32,12 @@ struct comet_space {
     comet_status (*read)(comet_space *space, void *host, const void *memory, size_t bytes);
     comet_status (*copy)(comet_space *space, void *to, const void *from, size_t bytes);
     comet_status (*fill)(comet_space *space, float *values, int64_t count, float value);
+    /*
+     * NULL, or: the values from here on are a convolution's weights, out x in x height x width, which the space may
+     * keep in another order. `read` and `write` are in the order of the shape all the same, of any part of the array;
+     * `copy` is only between arrays of one shape, whole. Of memory that is given back, this is forgotten.
+     */
+    comet_status (*arrange)(comet_space *space, float *values, const int64_t shape[4]);
     /* *first: the first span with a value that is infinite or NaN; -1: there is none. */
     comet_status (*find_nonfinite)(comet_space *space, const comet_span *spans, int count, int *first);
 };
