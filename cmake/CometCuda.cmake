@@ -89,3 +89,18 @@ if(COMET_HAVE_CUDA)
   string(REGEX MATCH "[0-9]+" comet_least_arch "${CMAKE_CUDA_ARCHITECTURES}") # they are sorted
   target_compile_definitions(comet_cuda_flags INTERFACE COMET_HAVE_CUDA=1 COMET_CUDA_LEAST_ARCH=${comet_least_arch})
 endif()
+
+# The trainer on a GPU needs the headers of cuDNN 9 and cuBLASLt; the libraries themselves are opened when it starts.
+set(COMET_HAVE_CUDNN OFF)
+if(COMET_HAVE_CUDA)
+  find_path(COMET_CUDNN_INCLUDE cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES cudnn cudnn9)
+  find_path(COMET_CUBLASLT_INCLUDE cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  mark_as_advanced(COMET_CUDNN_INCLUDE COMET_CUBLASLT_INCLUDE)
+  if(COMET_CUDNN_INCLUDE AND COMET_CUBLASLT_INCLUDE)
+    set(COMET_HAVE_CUDNN ON)
+    target_include_directories(comet_cuda_flags SYSTEM INTERFACE ${COMET_CUDNN_INCLUDE} ${COMET_CUBLASLT_INCLUDE})
+  else()
+    message(STATUS "The trainer on a GPU: not built: there are no headers of cuDNN 9 or later (cudnn_graph.h) and "
+      "cuBLASLt (cublasLt.h)")
+  endif()
+endif()

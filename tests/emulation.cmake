@@ -30,6 +30,21 @@ endif()
 target_compile_options(comet_emulated PRIVATE
   "$<$<COMPILE_LANGUAGE:CXX>:${comet_emulation_level};-Wno-maybe-uninitialized>")
 
+# The trainer over it, with stand-ins for cuDNN and cuBLASLt (emulation/train).
+file(GLOB_RECURSE comet_emulated_train_host CONFIGURE_DEPENDS "${src}/train/backend/cuda/*.c")
+file(GLOB_RECURSE comet_emulated_train_kernels CONFIGURE_DEPENDS "${src}/train/backend/cuda/*.cu")
+file(GLOB comet_emulated_train_libraries CONFIGURE_DEPENDS emulation/train/*.c emulation/train/*.cc)
+set_source_files_properties(${comet_emulated_train_kernels} PROPERTIES LANGUAGE CXX)
+if(TARGET comet_train_objects AND NOT CMAKE_CROSSCOMPILING)
+  add_library(comet_train_emulated STATIC $<TARGET_OBJECTS:comet_train_objects> $<TARGET_OBJECTS:comet_data_objects>
+    ${comet_emulated_train_host} ${comet_emulated_train_kernels} ${comet_emulated_train_libraries})
+  target_include_directories(comet_train_emulated BEFORE PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/emulation/train")
+  target_link_libraries(comet_train_emulated PUBLIC comet_emulated PRIVATE comet_train_build comet_images)
+  target_compile_options(comet_train_emulated PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:${comet_emulation_level};-Wno-maybe-uninitialized>")
+  set_target_properties(comet_train_emulated PROPERTIES LINKER_LANGUAGE CXX)
+endif()
+
 comet_add_support(comet_test_support_emulated comet_emulated ${comet_support_sources})
 
 if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/emulation/emulation_check.cc")

@@ -235,7 +235,7 @@ void comet_inject_values(const comet_inject *in, const comet_step_loaded *l) {
     const uint32_t which = (uint32_t)e->node | (e->kind == COMET_SAVED_NORM ? 0xC0000000u : 0x80000000u);
     words w = {.block = -1};
     for (int64_t i = 0; i < l->count; i++) {
-        float *x = &l->values[i];
+        float *x = &((float *)l->values)[i];
         if (*x == 0 && e->kind == COMET_SAVED_VALUE)
             continue;
         const float error = (float)(sigma * error_of(r, word_at(&w, in->seed, l->step, which, l->first + i)));

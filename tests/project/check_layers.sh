@@ -41,6 +41,13 @@ train/optimiser        train/graph
 train/backend          train/optimiser control data/image
 train/backend/cpu      train/backend control/collect store/host base/vector
 train/backend/onednn   train/backend/cpu
+train/backend/cuda/base train/backend codec/cuda
+train/backend/cuda/library train/backend/cuda/base
+train/backend/cuda/kernels train/backend/cuda/base
+train/backend/cuda/cudnn train/backend/cuda/library train/backend/cuda/kernels
+train/backend/cuda/cublaslt train/backend/cuda/library train/backend/cuda/kernels
+train/backend/cuda/ops train/backend/cuda/cudnn train/backend/cuda/cublaslt
+train/backend/cuda     train/backend/cuda/ops control/cuda
 train/plan             train/backend
 train/collect          train/plan train/optimiser control
 train/step             train/collect
@@ -69,6 +76,7 @@ tests/support
 tests/support/spec     tests/support
 tests/support/codec    tests/support/spec
 tests/emulation
+tests/emulation/train tests/emulation
 tests/support/cuda     tests/support/codec tests/emulation
 tests/unit/base        tests/support/codec
 tests/unit/codec       tests/support/codec

@@ -127,7 +127,8 @@ struct comet_backend {
     const char *name;
     comet_threads *threads;
     comet_space *space;
-    comet_dtype dtype; /* of activations and of their gradients */
+    comet_device device; /* where its space is */
+    comet_dtype dtype;   /* of activations and of their gradients */
     /*
      * 1: kernels read and write streams themselves. Streams then lie in the plan's buffers (comet_held.memory), a batch
      * norm writes its output beside an input that is held, and its backward needs no buffer for what it reads.

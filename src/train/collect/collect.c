@@ -68,10 +68,11 @@ static size_t most(size_t a, size_t b) {
 static int take_workspace(comet_collect *c, const comet_plan *p) {
     size_t bytes = 1;
     for (int i = 0; i < p->n; i++)
-        bytes = most(bytes, comet_collect_node_workspace(p->graph, i, c->batch, c->nodes[i].wants, c->acgc));
+        bytes =
+            most(bytes, comet_collect_node_workspace(p->backend, p->graph, i, c->batch, c->nodes[i].wants, c->acgc));
     for (int i = 0; i < p->entry_count; i++)
         if (is_controlled(&p->entries[i]))
-            bytes = most(bytes, comet_collect_tensor_workspace(p->graph, &p->entries[i], c->batch));
+            bytes = most(bytes, comet_collect_tensor_workspace(p->backend, p->graph, &p->entries[i], c->batch));
     comet_space *space = c->backend->space;
     c->workspace_bytes = space->take(space, bytes, &c->workspace) == COMET_OK ? bytes : 0;
     return c->workspace_bytes != 0;
@@ -114,8 +115,10 @@ static void list_tensors(comet_collect *c, const comet_plan *p) {
         if (!is_controlled(e))
             continue;
         comet_collect_tensor *t = &c->tensors[next];
-        *t = (comet_collect_tensor){
-            .kind = e->kind, .value = e->value, .node = e->node, .values = (int64_t)(e->raw_bytes / sizeof(float))};
+        *t = (comet_collect_tensor){.kind = e->kind,
+                                    .value = e->value,
+                                    .node = e->node,
+                                    .values = (int64_t)comet_plan_value_count(p, e->value)};
         snprintf(t->name, sizeof t->name, "%s", e->name);
         *(e->kind == COMET_SAVED_NORM ? &c->of_norm[e->node] : &c->of_value[e->value]) = next++;
     }

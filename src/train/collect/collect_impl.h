@@ -75,7 +75,8 @@ struct comet_collect {
     comet_control_size *sizes;
     int32_t *of_value, *of_norm; /* by value, and by node for norms: the tensor, -1 */
     comet_collect_node *nodes;   /* by node */
-    void *workspace;             /* in the backend's space: the most that any node or tensor needs */
+    /* In the backend's space: the most that any node or tensor needs (next to nothing where kernels have their own). */
+    void *workspace;
     size_t workspace_bytes;
     uint64_t read_bytes;
 };
@@ -92,10 +93,12 @@ void comet_collect_check(comet_collect *c, comet_status status);
 /* collect_nodes.c: nothing has been seen of a node; 1: it has a whole batch; the workspace it needs. */
 void comet_collect_node_begin(const comet_graph *g, int node, comet_collect_node *n);
 int comet_collect_node_is_seen(const comet_graph *g, int node, const comet_collect_node *n);
-size_t comet_collect_node_workspace(const comet_graph *g, int node, int batch, int wants, int acgc);
+size_t comet_collect_node_workspace(const comet_backend *b, const comet_graph *g, int node, int batch, int wants,
+                                    int acgc);
 
 /* collect_saved.c: the workspace that looking at a tensor needs. */
-size_t comet_collect_tensor_workspace(const comet_graph *g, const comet_plan_entry *e, int batch);
+size_t comet_collect_tensor_workspace(const comet_backend *b, const comet_graph *g, const comet_plan_entry *e,
+                                      int batch);
 
 /* collect_uses.c: a tensor's uses, from the plan. */
 void comet_collect_find_uses(comet_collect *c, const comet_plan *plan);

@@ -3,16 +3,16 @@
 #include "train/collect/collect_impl.h"
 
 /* A value of a batch, or of a part of it. */
-static comet_tensor tensor_of(const comet_graph *g, comet_value v, const float *data, int images) {
+static comet_tensor tensor_of(const comet_backend *b, const comet_graph *g, comet_value v, int images) {
     const comet_shape *s = comet_value_shape(g, v);
     comet_tensor t;
-    comet_tensor_init(&t, (void *)data, COMET_F32, COMET_NHWC, 4,
-                      (int64_t[]){images, s->height, s->width, s->channels});
+    comet_tensor_init_on(&t, b->device, NULL, b->dtype, COMET_NHWC, 4,
+                         (int64_t[]){images, s->height, s->width, s->channels});
     return t;
 }
 
 static void count_read(comet_collect *c, const comet_tensor *t, int arrays) {
-    c->read_bytes += (uint64_t)comet_tensor_count(t) * (uint64_t)arrays * sizeof(float);
+    c->read_bytes += (uint64_t)comet_tensor_count(t) * (uint64_t)arrays * comet_dtype_size(t->dtype);
 }
 
 static const float *value_of(const comet_graph *g, const comet_node *node, int place) {
@@ -26,15 +26,16 @@ typedef struct layer_tensors {
     comet_layer_pass pass;
 } layer_tensors;
 
-static void layer_pass(const comet_graph *g, const comet_node *node, int batch, int wants, layer_tensors *t) {
+static void layer_pass(const comet_backend *b, const comet_graph *g, const comet_node *node, int batch, int wants,
+                       layer_tensors *t) {
     t->pass = (comet_layer_pass)COMET_LAYER_PASS_INIT;
     t->pass.what = (wants & COMET_WANT_OUTPUT ? COMET_STATS_OUTPUT : 0u) |
                    (wants & COMET_WANT_INPUT ? COMET_STATS_INPUT : 0u) |
                    (wants & COMET_WANT_COMMON ? COMET_STATS_COMMON : 0u);
     t->pass.input = &t->x;
     t->pass.gradient = &t->dy;
-    t->x = tensor_of(g, node->input[0], NULL, batch);
-    t->dy = tensor_of(g, node->output, NULL, batch);
+    t->x = tensor_of(b, g, node->input[0], batch);
+    t->dy = tensor_of(b, g, node->output, batch);
     if (node->kind != COMET_OP_CONV)
         return;
     const comet_conv2d *conv = &node->as.conv;
@@ -49,7 +50,7 @@ static void layer_pass(const comet_graph *g, const comet_node *node, int batch, 
 static comet_status see_layer(comet_collect *c, const comet_op_call *call, comet_collect_node *n) {
     const comet_stats_exec exec = comet_collect_exec(c);
     layer_tensors t;
-    layer_pass(call->graph, call->node, call->batch, n->wants, &t);
+    layer_pass(call->backend, call->graph, call->node, call->batch, n->wants, &t);
     t.x.data = (void *)call->x[0];
     t.dy.data = (void *)call->dy;
     t.pass.weights = value_of(call->graph, call->node, COMET_PARAMETER_WEIGHT);
@@ -65,10 +66,11 @@ typedef struct norm_tensors {
     comet_norm_pass pass;
 } norm_tensors;
 
-static void norm_pass(const comet_graph *g, const comet_node *node, int images, int acgc, norm_tensors *t) {
+static void norm_pass(const comet_backend *b, const comet_graph *g, const comet_node *node, int images, int acgc,
+                      norm_tensors *t) {
     t->pass = (comet_norm_pass)COMET_NORM_PASS_INIT;
-    t->x = tensor_of(g, node->input[0], NULL, images);
-    t->dy = tensor_of(g, node->output, NULL, images);
+    t->x = tensor_of(b, g, node->input[0], images);
+    t->dy = tensor_of(b, g, node->output, images);
     t->pass.values = &t->x;
     t->pass.gradient = &t->dy;
     t->pass.acgc = acgc;
@@ -80,9 +82,9 @@ static comet_status see_norm(comet_collect *c, const comet_op_call *call, int pa
     const comet_node *node = call->node;
     const float *side = call->side;
     norm_tensors t;
-    norm_pass(call->graph, node, call->batch / parts, c->acgc, &t);
+    norm_pass(call->backend, call->graph, node, call->batch / parts, c->acgc, &t);
     t.x.data = (void *)call->x[0];
-    t.dy.data = (void *)(call->dy + part * comet_tensor_count(&t.dy));
+    t.dy.data = (char *)call->dy + (size_t)(part * comet_tensor_count(&t.dy)) * comet_dtype_size(t.dy.dtype);
     t.pass.scale = side;
     t.pass.shift = call->normalised ? NULL : side + comet_value_shape(call->graph, node->output)->channels;
     t.pass.gamma = value_of(call->graph, node, COMET_PARAMETER_WEIGHT);
@@ -102,10 +104,11 @@ typedef struct silu_tensors {
     comet_silu_pass pass;
 } silu_tensors;
 
-static void silu_pass(const comet_graph *g, const comet_node *node, int batch, silu_tensors *t) {
+static void silu_pass(const comet_backend *b, const comet_graph *g, const comet_node *node, int batch,
+                      silu_tensors *t) {
     t->pass = (comet_silu_pass)COMET_SILU_PASS_INIT;
-    t->y = tensor_of(g, node->input[0], NULL, batch);
-    t->dz = tensor_of(g, node->output, NULL, batch);
+    t->y = tensor_of(b, g, node->input[0], batch);
+    t->dz = tensor_of(b, g, node->output, batch);
     t->pass.input = &t->y;
     t->pass.gradient = &t->dz;
 }
@@ -114,7 +117,7 @@ static comet_status see_silu(comet_collect *c, const comet_op_call *call, const 
     const comet_stats_exec exec = comet_collect_exec(c);
     const int before = call->graph->values[call->node->input[0]].producer;
     silu_tensors t;
-    silu_pass(call->graph, call->node, call->batch, &t);
+    silu_pass(call->backend, call->graph, call->node, call->batch, &t);
     t.y.data = (void *)call->x[0];
     t.dz.data = (void *)call->dy;
     if (side) {
@@ -135,10 +138,11 @@ typedef struct scale_tensors {
     comet_scale_pass pass;
 } scale_tensors;
 
-static void scale_pass(const comet_graph *g, const comet_node *node, int batch, scale_tensors *t) {
+static void scale_pass(const comet_backend *b, const comet_graph *g, const comet_node *node, int batch,
+                       scale_tensors *t) {
     t->pass = (comet_scale_pass)COMET_SCALE_PASS_INIT;
-    t->s = tensor_of(g, node->input[1], NULL, batch);
-    t->dy = tensor_of(g, node->output, NULL, batch);
+    t->s = tensor_of(b, g, node->input[1], batch);
+    t->dy = tensor_of(b, g, node->output, batch);
     t->pass.factors = &t->s;
     t->pass.gradient = &t->dy;
 }
@@ -146,7 +150,7 @@ static void scale_pass(const comet_graph *g, const comet_node *node, int batch, 
 static comet_status see_factors(comet_collect *c, const comet_op_call *call, comet_collect_node *n) {
     const comet_stats_exec exec = comet_collect_exec(c);
     scale_tensors t;
-    scale_pass(call->graph, call->node, call->batch, &t);
+    scale_pass(call->backend, call->graph, call->node, call->batch, &t);
     t.s.data = (void *)call->x[1];
     t.dy.data = (void *)call->dy;
     count_read(c, &t.dy, 1);
@@ -218,7 +222,8 @@ int comet_collect_node_is_seen(const comet_graph *g, int node, const comet_colle
 }
 
 /* The shapes are right: no query fails. */
-size_t comet_collect_node_workspace(const comet_graph *g, int node, int batch, int wants, int acgc) {
+size_t comet_collect_node_workspace(const comet_backend *b, const comet_graph *g, int node, int batch, int wants,
+                                    int acgc) {
     const comet_node *of = &g->nodes[node];
     layer_tensors layer;
     norm_tensors norm;
@@ -226,16 +231,16 @@ size_t comet_collect_node_workspace(const comet_graph *g, int node, int batch, i
     scale_tensors scale;
     size_t bytes = 0;
     if (wants & (COMET_WANT_OUTPUT | COMET_WANT_INPUT)) {
-        layer_pass(g, of, batch, wants, &layer);
+        layer_pass(b, g, of, batch, wants, &layer);
         (void)comet_stats_layer_workspace(&layer.pass, &bytes);
     } else if (wants & COMET_WANT_NORM) {
-        norm_pass(g, of, batch, acgc, &norm);
+        norm_pass(b, g, of, batch, acgc, &norm);
         (void)comet_stats_norm_workspace(&norm.pass, &bytes);
     } else if (wants & COMET_WANT_SILU) {
-        silu_pass(g, of, batch, &silu);
+        silu_pass(b, g, of, batch, &silu);
         (void)comet_stats_silu_workspace(&silu.pass, &bytes);
     } else if (wants & COMET_WANT_FACTORS) {
-        scale_pass(g, of, batch, &scale);
+        scale_pass(b, g, of, batch, &scale);
         (void)comet_stats_scale_workspace(&scale.pass, &bytes);
     }
     return bytes;

@@ -66,12 +66,13 @@ void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const come
     t->all.passed = stream.passed;
 }
 
-size_t comet_collect_tensor_workspace(const comet_graph *g, const comet_plan_entry *e, int batch) {
+size_t comet_collect_tensor_workspace(const comet_backend *b, const comet_graph *g, const comet_plan_entry *e,
+                                      int batch) {
     const comet_shape *s = comet_value_shape(g, e->value);
     comet_tensor_pass pass = COMET_TENSOR_PASS_INIT;
     comet_tensor t;
     size_t bytes = 0;
-    comet_tensor_init(&t, NULL, COMET_F32, COMET_NHWC, 4, (int64_t[]){batch, s->height, s->width, s->channels});
+    comet_tensor_init(&t, NULL, b->dtype, COMET_NHWC, 4, (int64_t[]){batch, s->height, s->width, s->channels});
     pass.values = &t;
     (void)comet_stats_tensor_workspace(&pass, &bytes);
     return bytes;

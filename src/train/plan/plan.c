@@ -35,8 +35,12 @@ void comet_plan_touch(comet_plan *p, int buffer, int time) {
         p->buffers[buffer].last = time;
 }
 
+size_t comet_plan_value_count(const comet_plan *p, comet_value v) {
+    return (size_t)comet_shape_count(p->graph->values[v].shape) * (size_t)p->options.batch;
+}
+
 size_t comet_plan_value_bytes(const comet_plan *p, comet_value v) {
-    return (size_t)comet_shape_count(p->graph->values[v].shape) * (size_t)p->options.batch * sizeof(float);
+    return comet_plan_value_count(p, v) * comet_dtype_size(p->backend->dtype);
 }
 
 int comet_plan_scratch(comet_plan *p, int time, size_t bytes) {
@@ -224,6 +228,8 @@ static comet_status make(comet_plan *p, comet_message *message) {
         comet_plan_forward(p);
     if (p->status == COMET_OK && p->options.training)
         comet_plan_backward(p);
+    if (p->status == COMET_OK && p->backend->fused_streams)
+        comet_plan_streams(p);
     if (p->status == COMET_OK)
         p->status = comet_plan_layout(p);
     return p->status == COMET_OK

@@ -53,6 +53,9 @@ typedef struct comet_plan_entry {
     size_t scratch_bytes; /* CODEC: what saving or loading one takes beside it: the codec's workspace */
     comet_form form;
     int parts; /* 1, or streams of so many parts of the batch: a large NORM, which backward can take part by part */
+    /* Of a backend with fused streams: where the stream lies (a buffer; -1: none), and its room there. */
+    int buffer;
+    size_t capacity;
     int saved_at, last_at; /* times */
 } comet_plan_entry;
 
@@ -66,6 +69,8 @@ typedef struct comet_plan_options {
      * input cannot be computed again: it is kept then. NULL: everything is kept.
      */
     void (*choose)(void *context, comet_plan_entry *entry);
+    /* The most that steps have shown the entry's stream to take; 0: nothing is known. NULL: of none. */
+    size_t (*seen)(void *context, const comet_plan_entry *entry);
     void *context;
     int input_bytes; /* the step is given the batch as bytes, which stay until it ends */
     /*

@@ -113,7 +113,11 @@ static void find_needs(comet_plan *p, int i) {
     comet_plan_node *n = &p->nodes[i];
     const unsigned traits = comet_op_traits(p->graph, node);
     n->first_load = p->load_count;
-    if (n->normalised) {
+    if (n->normalised && p->backend->fused_streams) {
+        add_load(p, i, p->norm_entry[i], -1, COMET_REBUILD_NOTHING);
+        if (p->status == COMET_OK)
+            p->load_list[p->load_count - 1].use = COMET_LOAD_NORM_WHOLE;
+    } else if (n->normalised) {
         const int time = comet_plan_backward_time(p, i);
         /* Part by part only if the gradient has a place: else it goes over the whole of u. */
         const int parts = p->buffer_holds[n->dy] == 1 ? p->entries[p->norm_entry[i]].parts : 1;
@@ -201,9 +205,14 @@ static int spent_need(comet_plan *p, int i) {
 /* Where the first input's gradient is written over something else; -1. */
 static int place_over(comet_plan *p, int i) {
     const unsigned traits = comet_op_traits(p->graph, &p->graph->nodes[i]);
+    /* What a fused norm decodes for those who look at it goes where its gradient will be. */
+    if (p->backend->fused_streams && p->nodes[i].normalised)
+        return -1;
     if ((traits & COMET_DX_OVER_DY) && p->buffer_holds[p->nodes[i].dy] == 1)
         return p->nodes[i].dy;
-    return traits & COMET_DX_OVER_NEED ? spent_need(p, i) : -1;
+    /* Fused norms read their input while they write. */
+    const int beside = p->backend->fused_streams && p->graph->nodes[i].kind == COMET_OP_BATCH_NORM;
+    return (traits & COMET_DX_OVER_NEED) && !beside ? spent_need(p, i) : -1;
 }
 
 static void compute(comet_plan *p, int i) {

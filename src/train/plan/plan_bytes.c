@@ -47,12 +47,12 @@ static size_t with_reserve(const sizes *s, int i) {
     return comet_pages_round(part + 1) * parts;
 }
 
-/* In memory between save and release; what goes to a file only passes through. */
+/* In memory between save and release; what goes to a file only passes through; what lies in buffers is no store's. */
 static size_t resting_at(const sizes *s, int time) {
     size_t bytes = 0;
     for (int i = 0; i < s->plan->entry_count; i++) {
         const comet_plan_entry *e = &s->plan->entries[i];
-        if (comet_plan_in_store(e) && !e->form.offload && e->saved_at <= time && time <= e->last_at)
+        if (comet_plan_in_store(e) && e->buffer < 0 && !e->form.offload && e->saved_at <= time && time <= e->last_at)
             bytes += with_reserve(s, i);
     }
     return bytes;
@@ -61,7 +61,7 @@ static size_t resting_at(const sizes *s, int time) {
 /* Of one save or load at a time. */
 static size_t scratch_of(const sizes *s, int i) {
     const comet_plan_entry *e = &s->plan->entries[i];
-    if (e->form.form != COMET_FORM_CODEC || !comet_plan_in_store(e))
+    if (e->form.form != COMET_FORM_CODEC || !comet_plan_in_store(e) || e->buffer >= 0)
         return 0;
     return comet_pages_round(e->scratch_bytes) + (e->form.offload ? with_reserve(s, i) / (size_t)e->parts : 0);
 }
@@ -100,7 +100,7 @@ static size_t worst_scratch(const comet_plan *p) {
     size_t most = 0;
     for (int i = 0; i < p->entry_count; i++) {
         const comet_plan_entry *e = &p->entries[i];
-        if (e->form.form != COMET_FORM_CODEC || !comet_plan_in_store(e))
+        if (e->form.form != COMET_FORM_CODEC || !comet_plan_in_store(e) || e->buffer >= 0)
             continue;
         const size_t bytes = comet_pages_round(e->scratch_bytes) + comet_pages_round(e->worst_bytes / (size_t)e->parts);
         most = bytes > most ? bytes : most;

@@ -22,7 +22,8 @@ static int is_pending(const comet_plan *p, int buffer, int time) {
 /* The input that the output may be written over, -1. Any of a sum's; else only the first. */
 static int reusable(const comet_plan *p, int i) {
     const comet_node *node = &p->graph->nodes[i];
-    if (!(comet_op_traits(p->graph, node) & COMET_Y_OVER_X))
+    const int beside = p->backend->fused_streams && p->nodes[i].save_norm >= 0;
+    if (!(comet_op_traits(p->graph, node) & COMET_Y_OVER_X) || beside)
         return -1;
     for (int k = 0; k < (node->kind == COMET_OP_ADD ? 2 : 1); k++)
         if (!is_pending(p, p->nodes[i].x[k], i))

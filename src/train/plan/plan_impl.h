@@ -105,6 +105,7 @@ comet_value comet_plan_root(const comet_plan *p, comet_value v);
 int comet_plan_is_identity(const comet_plan *p, int node);
 
 int comet_plan_grow(comet_plan *p, void **array, int count, int *room, size_t size);
+size_t comet_plan_value_count(const comet_plan *p, comet_value v);
 size_t comet_plan_value_bytes(const comet_plan *p, comet_value v);
 
 /* 1: the entry's values come back with their sign: zeros as zeros, others as others. */
@@ -126,6 +127,7 @@ void comet_plan_saved(comet_plan *p);
 comet_status comet_plan_prepare(comet_plan *p, comet_message *message);
 void comet_plan_forward(comet_plan *p);
 void comet_plan_backward(comet_plan *p);
+void comet_plan_streams(comet_plan *p); /* places for streams, where they are the plan's */
 comet_status comet_plan_layout(comet_plan *p);
 
 /* The call of a node, with what does not change from step to step. */

@@ -11,7 +11,8 @@
 
 /* 1: part of the peak if it is there as a whole. */
 static int parts_of(const comet_plan *p, const comet_plan_entry *e) {
-    return 2 * e->raw_bytes >= p->largest_bytes && p->options.batch % COMET_PLAN_PARTS == 0 ? COMET_PLAN_PARTS : 1;
+    const int is_large = 2 * e->raw_bytes >= p->largest_bytes && !p->backend->fused_streams;
+    return is_large && p->options.batch % COMET_PLAN_PARTS == 0 ? COMET_PLAN_PARTS : 1;
 }
 
 static comet_plan_entry entry_for(const comet_plan *p, comet_saved_kind kind, int node, comet_value v, size_t bytes) {
@@ -194,15 +195,21 @@ static int knows_sign(const comet_plan *p, int node) {
     return p->value_exact[op->output] || comet_form_keeps_sign(&p->entries[entry]);
 }
 
+static size_t side_bytes(const comet_plan *p, int node) {
+    const comet_op_kernel *kernel = p->backend->kernels[p->graph->nodes[node].kind];
+    const comet_op_call call = comet_plan_call(p, node);
+    return kernel->side ? kernel->side(&call) : comet_op_side_bytes(p->graph, &p->graph->nodes[node], p->options.batch);
+}
+
 static void save_sides(comet_plan *p) {
     for (int i = 0; i < p->n; i++) {
-        const size_t bytes = comet_op_side_bytes(p->graph, &p->graph->nodes[i], p->options.batch);
+        const size_t bytes = side_bytes(p, i);
         if (bytes)
             add_side(p, i, COMET_SAVED_SIDE, bytes, &p->nodes[i].side);
         if (!lone_relu(p, i) && p->nodes[i].relu_node < 0)
             continue;
         if (!knows_sign(p, i)) {
-            add_side(p, i, COMET_SAVED_MASK, (comet_plan_value_bytes(p, p->nodes[i].output) / sizeof(float) + 7) / 8,
+            add_side(p, i, COMET_SAVED_MASK, (comet_plan_value_count(p, p->nodes[i].output) + 7) / 8,
                      &p->nodes[i].mask);
             continue;
         }

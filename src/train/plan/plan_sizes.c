@@ -8,28 +8,30 @@
  * Values of a bell curve in steps of twice the bound have about 1.0 + log2(1 / bound) bits, bound in parts of the rms;
  * seen in networks being trained on photographs were 3.1 bits and less at 0.3, hence 1.4.
  */
-static size_t guess_eb(const comet_plan_entry *e) {
+static size_t guess_eb(const comet_plan_entry *e, size_t values) {
     if (e->form.codec.bound_kind != COMET_BOUND_RELATIVE || e->form.codec.bound <= 0)
         return e->raw_bytes;
     const double bits = 1.4 - log2(e->form.codec.bound);
-    return (size_t)((double)e->raw_bytes * fmin(fmax(bits, 0.5), 32) / 32);
+    const size_t bytes = (size_t)((double)values * fmax(bits, 0.5) / 8);
+    return bytes < e->raw_bytes ? bytes : e->raw_bytes;
 }
 
 /* A guess, until a step has shown the size. */
-static size_t guess(const comet_plan_entry *e) {
+static size_t guess(const comet_plan *p, const comet_plan_entry *e) {
+    const size_t values = comet_plan_value_count(p, e->value);
     if (e->form.form != COMET_FORM_CODEC)
-        return e->form.form == COMET_FORM_RECOMPUTE ? 0 : e->form.bytes ? e->raw_bytes / sizeof(float) : e->raw_bytes;
+        return e->form.form == COMET_FORM_RECOMPUTE ? 0 : e->form.bytes ? values : e->raw_bytes;
     switch (e->form.codec.codec) {
     case COMET_CODEC_EB:
-        return guess_eb(e);
+        return guess_eb(e, values);
     case COMET_CODEC_ZVC:
         return e->raw_bytes * 3 / 4;
     case COMET_CODEC_MASK:
-        return e->raw_bytes / 32;
+        return values / 8;
     case COMET_CODEC_POOL:
         return e->raw_bytes / (size_t)(e->form.codec.pool_block * e->form.codec.pool_block);
     case COMET_CODEC_GROUP:
-        return e->raw_bytes * (size_t)e->form.codec.group_bits / 32 + e->raw_bytes / 32;
+        return values * (size_t)e->form.codec.group_bits / 8 + values / 8;
     case COMET_CODEC_DCT:
         return e->raw_bytes / 8;
     default:
@@ -41,25 +43,45 @@ static size_t guess(const comet_plan_entry *e) {
 static void set_bounds(const comet_plan *p, comet_plan_entry *e) {
     static const float no_threshold = 0; /* its address alone is looked at */
     const comet_codec_grid grid = {.channels = e->shape.channels, .threshold = &no_threshold};
-    comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
     comet_codec_params codec = e->form.codec;
     comet_tensor t;
-    comet_tensor_init(&t, NULL, COMET_F32, COMET_NHWC, 4,
+    comet_tensor_init(&t, NULL, p->backend->dtype, COMET_NHWC, 4,
                       (int64_t[]){p->options.batch / e->parts, e->shape.height, e->shape.width, e->shape.channels});
-    exec.threads = p->backend->threads;
     codec.grid = e->kind == COMET_SAVED_NORM ? &grid : NULL;
-    if (comet_codec_max_bytes(&t, &codec, &e->worst_bytes) != COMET_OK ||
-        comet_codec_compress_workspace(&t, &codec, &exec, &e->scratch_bytes) != COMET_OK)
+    if (p->backend->measure(p->backend, &t, &codec, &e->worst_bytes, &e->scratch_bytes) != COMET_OK)
         e->worst_bytes = e->scratch_bytes = 0;
-    if (p->allocator) /* the store makes a stream beside the block it stays in */
+    if (p->allocator && !p->backend->fused_streams) /* the store makes a stream beside the block it stays in */
         e->scratch_bytes += e->worst_bytes;
     e->worst_bytes *= (size_t)e->parts;
 }
 
 void comet_plan_set_size(const comet_plan *p, comet_plan_entry *e) {
     e->is_estimate = e->form.form == COMET_FORM_CODEC;
-    e->stored_bytes = guess(e);
+    e->stored_bytes = guess(p, e);
+    e->buffer = -1;
     e->worst_bytes = e->scratch_bytes = 0;
     if (e->is_estimate)
         set_bounds(p, e);
+}
+
+/* ---- streams in buffers ---- */
+
+/* What is seen differs from batch to batch; a step whose stream finds no room is run again. */
+static size_t capacity_of(const comet_plan *p, const comet_plan_entry *e) {
+    const size_t seen = p->options.seen ? p->options.seen(p->options.context, e) : 0;
+    const size_t wanted = seen ? seen + seen / 16 : e->stored_bytes + e->stored_bytes / 8;
+    return wanted < e->worst_bytes ? wanted : e->worst_bytes;
+}
+
+void comet_plan_streams(comet_plan *p) {
+    for (int i = 0; i < p->entry_count && p->status == COMET_OK; i++) {
+        comet_plan_entry *e = &p->entries[i];
+        if (!comet_plan_in_store(e) || e->form.form != COMET_FORM_CODEC)
+            continue;
+        const int buffer = comet_plan_buffer(p, capacity_of(p, e), e->saved_at, e->last_at);
+        if (buffer < 0)
+            return;
+        e->buffer = buffer;
+        e->capacity = p->buffers[buffer].bytes;
+    }
 }

@@ -79,10 +79,10 @@ comet_status comet_step_new(const comet_plan *plan, const comet_step_parts *part
     return COMET_OK;
 }
 
-float *comet_step_input(comet_step *s) {
+void *comet_step_input(comet_step *s) {
     return comet_step_at(s, s->plan->value_buffer[s->plan->graph->input]);
 }
 
-const float *comet_step_logits(const comet_step *s) {
+const void *comet_step_logits(const comet_step *s) {
     return comet_step_at(s, s->plan->value_buffer[s->plan->graph->output]);
 }

@@ -32,7 +32,7 @@ void comet_step_free(comet_step *step);
  * Where the batch goes, NHWC, before each run, in the backend's space: its content is used up. Not if it comes as
  * bytes.
  */
-float *comet_step_input(comet_step *step);
+void *comet_step_input(comet_step *step);
 
 /* A stream that was just saved, while the values that it was made of are still there. */
 typedef struct comet_step_saved {
@@ -46,7 +46,7 @@ typedef struct comet_step_loaded {
     const comet_graph *graph;
     uint64_t step;
     int64_t first, count; /* which of the entry's values */
-    float *values;        /* in the backend's space */
+    void *values;         /* in the backend's space, of its dtype */
 } comet_step_loaded;
 
 /* For studies: is told of each stream. A failure ends the step. Either may be NULL. */
@@ -88,6 +88,6 @@ comet_status comet_step_run(comet_step *step, const comet_step_options *options,
                             comet_message *message);
 
 /* The logits of the last evaluation, until the next run, in the backend's space. */
-const float *comet_step_logits(const comet_step *step);
+const void *comet_step_logits(const comet_step *step);
 
 #endif

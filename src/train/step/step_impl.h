@@ -37,7 +37,7 @@ static inline void *comet_step_at(const comet_step *s, int buffer) {
 /* ---- step_saved.c: what is saved, into the holder and back ---- */
 
 /* Holds a value that is there, an op's output, a batch norm's input: these two are computed. */
-comet_status comet_step_hold(comet_step *s, int entry, const float *values);
+comet_status comet_step_hold(comet_step *s, int entry, const void *values);
 comet_status comet_step_hold_output(comet_step *s, int entry, const comet_op_call *call);
 comet_status comet_step_hold_norm(comet_step *s, int entry, const comet_op_call *call);
 
@@ -51,12 +51,12 @@ void comet_step_release(comet_step *s, int entry);
 
 /* Whom the holder tells. */
 comet_status comet_step_see_held(void *step, const comet_held_part *part);
-comet_status comet_step_see_loaded(void *step, int slot, int part, float *values);
+comet_status comet_step_see_loaded(void *step, int slot, int part, void *values);
 
 /* What the holder knows by now of this run, into what is learned; all bytes that it took. */
 uint64_t comet_step_learn(comet_step *s);
 
 /* The batch from its bytes; samples that do not count are zero. */
-comet_status comet_step_normalise(const comet_step *s, float *values);
+comet_status comet_step_normalise(const comet_step *s, void *values);
 
 #endif

@@ -155,11 +155,29 @@ static void begin(comet_step *s, const comet_step_options *options) {
         s->holder->watch = options->collect || options->watch ? &s->watch : NULL;
 }
 
+/* Waits for what the holder's device does; what did not work there is as if it had failed when it was asked for. */
+static comet_status settle(comet_step *s) {
+    int slot = -1;
+    comet_status status = s->holder && s->holder->settle ? s->holder->settle(s->holder, &slot) : COMET_OK;
+    if (slot >= 0)
+        s->failed = s->plan->entries[slot].node;
+    s->refused = status == COMET_ERROR_CAPACITY ? slot : s->refused;
+    return status;
+}
+
+static comet_status forward_settled(comet_step *s) {
+    comet_status status = forward(s);
+    return status == COMET_OK ? settle(s) : status;
+}
+
 static comet_status run(comet_step *s, comet_step_result *result) {
-    comet_status status = copy_running(s, 0);
+    const comet_backend *backend = s->plan->backend;
+    comet_status status = backend->begin ? backend->begin(s->plan->backend, s->plan->graph) : COMET_OK;
+    if (status == COMET_OK)
+        status = copy_running(s, 0);
     if (status != COMET_OK)
         return status;
-    status = forward(s);
+    status = forward_settled(s);
     if (status != COMET_OK) {
         (void)copy_running(s, 1);
         return status;
@@ -167,7 +185,9 @@ static comet_status run(comet_step *s, comet_step_result *result) {
     s->failed = -1;
     result->spilled_bytes = s->holder ? s->holder->stats(s->holder).spilled_bytes : 0; /* all is saved, none loaded */
     status = loss(s, result);
-    return status == COMET_OK && s->plan->options.training ? backward(s) : status;
+    if (status == COMET_OK && s->plan->options.training)
+        status = backward(s);
+    return status;
 }
 
 static void end(comet_step *s, comet_step_result *result, comet_status status) {

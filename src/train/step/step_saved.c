@@ -12,7 +12,9 @@ static comet_held held_of(const comet_step *s, int entry) {
                        .parts = e->parts,
                        .form = e->form.form,
                        .offload = e->form.offload,
-                       .codec = e->form.codec};
+                       .codec = e->form.codec,
+                       .memory = comet_step_at(s, e->buffer),
+                       .capacity = e->capacity};
     held.codec.bound_kind = known->bound_kind;
     held.codec.bound = known->bound;
     held.codec.seed = s->options->seed ^ (s->options->step << 20) ^ ((uint64_t)s->options->rank << 48) ^
@@ -29,7 +31,7 @@ static comet_status note_held(comet_step *s, int entry, comet_status status) {
     return status;
 }
 
-comet_status comet_step_hold(comet_step *s, int entry, const float *values) {
+comet_status comet_step_hold(comet_step *s, int entry, const void *values) {
     const comet_held held = held_of(s, entry);
     return note_held(s, entry, s->holder->hold(s->holder, &held, values));
 }
@@ -62,7 +64,7 @@ void comet_step_release(comet_step *s, int entry) {
     s->holder->release(s->holder, entry);
 }
 
-comet_status comet_step_normalise(const comet_step *s, float *values) {
+comet_status comet_step_normalise(const comet_step *s, void *values) {
     const comet_plan *p = s->plan;
     const comet_shape *shape = comet_value_shape(p->graph, p->graph->input);
     const comet_images_call call = {.backend = p->backend,
@@ -78,7 +80,7 @@ comet_status comet_step_normalise(const comet_step *s, float *values) {
 
 comet_status comet_step_load(comet_step *s, const comet_plan_load *l) {
     const comet_plan_entry *e = &s->plan->entries[l->entry];
-    float *values = comet_step_at(s, l->buffer);
+    void *values = comet_step_at(s, l->buffer);
     if (e->form.bytes)
         return comet_step_normalise(s, values);
     const comet_held held = held_of(s, l->entry);
@@ -128,7 +130,7 @@ static void collect_norm(comet_step *s, int part) {
         comet_collect_backward(s->options->collect, n->call, NULL);
 }
 
-comet_status comet_step_see_loaded(void *step, int slot, int part, float *values) {
+comet_status comet_step_see_loaded(void *step, int slot, int part, void *values) {
     comet_step *s = step;
     const comet_step_watch *watch = s->options->watch;
     const comet_plan_entry *e = &s->plan->entries[slot];

@@ -49,6 +49,10 @@ static void choose(void *context, comet_plan_entry *e) {
         e->form.offload = 1;
 }
 
+static size_t seen(void *context, const comet_plan_entry *e) {
+    return comet_trainer_most_seen(((const choice *)context)->parts, e);
+}
+
 /* The node before which values make up so many 16ths of all that would be kept. */
 static int offload_before(const comet_trainer_parts *parts, int sixteenths) {
     const comet_plan *base = parts->base;
@@ -74,6 +78,7 @@ comet_status comet_trainer_plan_with(comet_trainer_parts *parts, const comet_tra
                                   .training = 1,
                                   .accumulate = options->accumulate > 1,
                                   .choose = choose,
+                                  .seen = seen,
                                   .context = &c,
                                   .input_bytes = 1,
                                   .like = parts->base};

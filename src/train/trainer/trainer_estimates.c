@@ -102,6 +102,10 @@ void comet_trainer_recall(comet_trainer_parts *parts) {
     }
 }
 
+size_t comet_trainer_most_seen(const comet_trainer_parts *parts, const comet_plan_entry *e) {
+    return (size_t)most_of(parts, place_of(parts, e));
+}
+
 /* Of all that can be in the store, whether or not this plan has it there. */
 uint64_t comet_trainer_streams(const comet_trainer_parts *parts) {
     uint64_t sum = 0;

@@ -192,6 +192,7 @@ void comet_trainer_learn(comet_trainer_parts *parts); /* from parts->learned, af
 enum { COMET_TRAINER_WINDOW = 64 };
 void comet_trainer_forget(comet_trainer_parts *parts);
 uint64_t comet_trainer_streams(const comet_trainer_parts *parts); /* the sum of what is known */
+size_t comet_trainer_most_seen(const comet_trainer_parts *parts, const comet_plan_entry *entry); /* 0: not known */
 
 void comet_trainer_recall(comet_trainer_parts *parts); /* what is known, into what is learned of the plan */
 

@@ -117,10 +117,15 @@ static int have_streams_shrunk(const comet_trainer *t) {
     return comet_trainer_streams(&t->parts) < planned - planned / 8;
 }
 
+/* Less memory is to be saved by other means, or room for streams becomes smaller. */
+static int follows_sizes(const comet_trainer *t) {
+    return saves_memory(&t->parts.saving) || t->parts.backend->fused_streams;
+}
+
 static void turn_window(comet_trainer *t) {
     remember_planned(t);
     comet_trainer_forget(&t->parts);
-    if (saves_memory(&t->parts.saving) && have_streams_shrunk(t))
+    if (follows_sizes(t) && have_streams_shrunk(t))
         t->settled = 0;
 }
 
@@ -128,7 +133,7 @@ comet_status comet_trainer_settle(comet_trainer *t, comet_message *message) {
     comet_status fits;
     if (t->batches % COMET_TRAINER_WINDOW == 0)
         turn_window(t);
-    if (t->settled || !t->options.memory_bytes)
+    if (t->settled || !(t->options.memory_bytes || t->parts.backend->fused_streams))
         return COMET_OK;
     t->settled = 1;
     return plan_anew(t, &fits, message); /* where sizes are larger than was thought, the plan there was goes on */

@@ -15,7 +15,7 @@ COMET_RANGE(add_range) {
     COMET_EACH for (int64_t i = first; i < end; i++) s.sum[i] = s.a[i] + s.b[i];
 }
 
-comet_status comet_cpu_add(comet_backend *backend, float *result, const float *a, const float *b, int64_t count) {
+comet_status comet_cpu_add(comet_backend *backend, void *result, const void *a, const void *b, int64_t count) {
     comet_loop(backend->threads, count, ADD_GRAIN, add_range, &(sum){result, a, b});
     return COMET_OK;
 }

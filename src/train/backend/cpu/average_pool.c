@@ -27,8 +27,8 @@ COMET_INLINE void forward_items(const comet_pooling *p, int adaptive, int64_t fi
     for (int64_t item = first; item < end; item++) {
         const int64_t sample = item / p->strips, from = item % p->strips * COMET_STRIP;
         const int n = comet_least(COMET_STRIP, p->out->channels - (int)from);
-        const float *x = p->call->x[0] + sample * in_sample + from;
-        float *y = p->call->y + sample * out_sample + from;
+        const float *x = (const float *)p->call->x[0] + sample * in_sample + from;
+        float *y = (float *)p->call->y + sample * out_sample + from;
         for (int h = 0; h < p->out->height; h++)
             for (int w = 0; w < p->out->width; w++)
                 average(p, window_of(p, adaptive, h, w), x, y + ((int64_t)h * p->out->width + w) * p->out->channels, n);
@@ -55,8 +55,8 @@ COMET_INLINE void backward_items(const comet_pooling *p, int adaptive, int64_t f
     for (int64_t item = first; item < end; item++) {
         const int64_t sample = item / p->strips, from = item % p->strips * COMET_STRIP;
         const int n = comet_least(COMET_STRIP, p->out->channels - (int)from);
-        float *dx = p->call->dx[0] + sample * in_sample + from;
-        const float *dy = p->call->dy + sample * out_sample + from;
+        float *dx = (float *)p->call->dx[0] + sample * in_sample + from;
+        const float *dy = (const float *)p->call->dy + sample * out_sample + from;
         clear(p, dx, n);
         for (int h = 0; h < p->out->height; h++)
             for (int w = 0; w < p->out->width; w++)

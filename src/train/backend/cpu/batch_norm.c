@@ -116,7 +116,8 @@ static void statistics_range(const void *context, int64_t first, int64_t end) {
     for (int64_t row = first; row < end; row += n->block) {
         double *sums = sums_of(n, row);
         memset(sums, 0, (size_t)(2 * n->channels) * sizeof *sums);
-        sum_block(n->call->x[0] + row * n->channels, block_rows(n, row), n->channels, sums, sums + n->channels);
+        sum_block((const float *)n->call->x[0] + row * n->channels, block_rows(n, row), n->channels, sums,
+                  sums + n->channels);
     }
 }
 
@@ -179,8 +180,8 @@ COMET_CLONES(apply_rows, (const norm *n, int64_t first, int64_t end), (n, first,
     const float *restrict side = n->side, *restrict edge = n->edge;
     const int64_t channels = n->channels;
     for (int64_t r = first; r < end; r++) {
-        const float *x = n->call->x[0] + r * channels;
-        float *y = n->call->y + r * channels;
+        const float *x = (const float *)n->call->x[0] + r * channels;
+        float *y = (float *)n->call->y + r * channels;
         if (n->call->relu) {
             COMET_EACH for (int64_t c = 0; c < channels; c++) {
                 const float u = fmaf(scale[c], x[c], shift[c]), v = fmaf(gamma[c], u, beta[c]);
@@ -269,7 +270,8 @@ COMET_INLINE void sum_gradients(const norm *n, int how, int64_t first, int64_t e
     const int64_t channels = n->channels;
     for (int64_t r = first; r < end; r++) {
         const int64_t at = (n->first + r) * channels;
-        const float *restrict x = n->call->x[0] + r * channels, *restrict dy = n->call->dy + at;
+        const float *restrict x = (const float *)n->call->x[0] + r * channels, *restrict dy =
+                                                                                   (const float *)n->call->dy + at;
         COMET_EACH for (int64_t c = 0; c < channels; c++) {
             const float u = fmaf(scale[c], x[c], shift[c]);
             const float g = behind(how, dy[c], u, side[c], edge[c], mask, at + c);
@@ -287,8 +289,8 @@ COMET_INLINE void write_gradients(const norm *n, int how, int64_t first, int64_t
     const int64_t channels = n->channels;
     for (int64_t r = first; r < end; r++) {
         const int64_t at = (n->first + r) * channels;
-        const float *x = n->call->x[0] + r * channels, *dy = n->call->dy + at;
-        float *dx = n->call->dx[0] + at;
+        const float *x = (const float *)n->call->x[0] + r * channels, *dy = (const float *)n->call->dy + at;
+        float *dx = (float *)n->call->dx[0] + at;
         COMET_EACH for (int64_t c = 0; c < channels; c++) {
             const float u = fmaf(scale[c], x[c], shift[c]);
             const float g = behind(how, dy[c], u, side[c], edge[c], mask, at + c);

@@ -94,7 +94,7 @@ static comet_status hold_content(holder *h, const comet_held *held, const conten
     return COMET_OK;
 }
 
-static comet_status hold(comet_holder *base, const comet_held *held, const float *values) {
+static comet_status hold(comet_holder *base, const comet_held *held, const void *values) {
     return hold_content((holder *)base, held, &(content){.values = values});
 }
 
@@ -140,7 +140,7 @@ static comet_status hold_norm(comet_holder *base, const comet_held *held, const 
 
 /* ---- using it ---- */
 
-static comet_status load_part(comet_holder *base, const comet_held *held, int part, float *values) {
+static comet_status load_part(comet_holder *base, const comet_held *held, int part, void *values) {
     holder *h = (holder *)base;
     const comet_tensor t = tensor_of(held, values);
     return comet_store_load(h->store, h->slots[held->slot].handles[part], &t);
@@ -153,15 +153,15 @@ static comet_status load_watched(comet_holder *base, const comet_held *held, int
                                                         : status;
 }
 
-static comet_status load(comet_holder *base, const comet_held *held, float *values) {
+static comet_status load(comet_holder *base, const comet_held *held, void *values) {
     comet_status status = COMET_OK;
     for (int part = 0; part < held->parts && status == COMET_OK; part++)
-        status = load_watched(base, held, part, values + part * part_values(held));
+        status = load_watched(base, held, part, (float *)values + part * part_values(held));
     return status;
 }
 
 static comet_status load_rebuilt(comet_holder *base, const comet_held *held, const comet_op_call *call,
-                                 comet_rebuild what, float *values) {
+                                 comet_rebuild what, void *values) {
     comet_status status = load(base, held, values);
     if (status == COMET_OK)
         comet_cpu_norm_rebuild(call, what, values);

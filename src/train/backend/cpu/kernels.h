@@ -15,7 +15,7 @@ void comet_cpu_fill(comet_backend *backend);
 comet_status comet_cpu_images(const comet_images_call *call);
 comet_status comet_cpu_loss(comet_loss_call *call);
 comet_status comet_cpu_update(comet_update_call *call);
-comet_status comet_cpu_add(comet_backend *backend, float *sum, const float *a, const float *b, int64_t count);
+comet_status comet_cpu_add(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);
 comet_status comet_cpu_holder_new(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
 
 /* y += bias in every row; sums over rows, formed in fp64, into or added to `sum`. For small matrices: one thread. */

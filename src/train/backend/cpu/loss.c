@@ -45,14 +45,15 @@ comet_status comet_cpu_loss(comet_loss_call *call) {
         if (call->labels[i] < 0 || call->labels[i] >= call->classes)
             return COMET_ERROR_ARGUMENT;
     for (int i = 0; i < call->batch; i++) {
-        const float *logits = call->logits + (int64_t)i * call->classes;
+        const float *logits = (const float *)call->logits + (int64_t)i * call->classes;
         double log_total;
         call->loss += sample_loss(call, logits, call->labels[i], &log_total) / call->batch;
         const int rank = rank_of(logits, call->classes, call->labels[i]);
         call->top1 += rank < 1;
         call->top5 += rank < 5;
         if (call->dlogits)
-            sample_gradient(call, logits, call->labels[i], log_total, call->dlogits + (int64_t)i * call->classes);
+            sample_gradient(call, logits, call->labels[i], log_total,
+                            (float *)call->dlogits + (int64_t)i * call->classes);
     }
     return COMET_OK;
 }

@@ -66,15 +66,15 @@ COMET_RANGE(forward_range) {
     const int bits = comet_op_argmax_bits(pool->kernel), channels = p->out->channels;
     const int64_t pixel_bytes = ((int64_t)channels * bits + 7) / 8, in_sample = comet_shape_count(*p->in);
     for (int64_t row = first; row < end; row++) {
-        const float *x = p->call->x[0] + row / p->out->height * in_sample;
+        const float *x = (const float *)p->call->x[0] + row / p->out->height * in_sample;
         const int top = (int)(row % p->out->height) * pool->stride - pool->padding;
         for (int w = 0; w < p->out->width; w++) {
             const int64_t pixel = row * p->out->width + w;
             for (int from = 0; from < channels; from += COMET_STRIP) {
                 const int n = comet_least(COMET_STRIP, channels - from);
                 int32_t place[COMET_STRIP];
-                greatest(p, top, w * pool->stride - pool->padding, x + from, p->call->y + pixel * channels + from,
-                         place, n);
+                greatest(p, top, w * pool->stride - pool->padding, x + from,
+                         (float *)p->call->y + pixel * channels + from, place, n);
                 if (p->call->side)
                     pack((uint8_t *)p->call->side + pixel * pixel_bytes, from, place, n, bits);
             }
@@ -88,14 +88,14 @@ static void backward_item(const comet_pooling *p, int64_t sample, int from) {
     const int bits = comet_op_argmax_bits(pool->kernel), channels = p->out->channels,
               n = comet_least(COMET_STRIP, channels - from);
     const int64_t pixel_bytes = ((int64_t)channels * bits + 7) / 8;
-    float *dx = p->call->dx[0] + sample * comet_shape_count(*p->in) + from;
+    float *dx = (float *)p->call->dx[0] + sample * comet_shape_count(*p->in) + from;
     for (int64_t i = 0; i < (int64_t)p->in->height * p->in->width; i++)
         memset(dx + i * channels, 0, (size_t)n * sizeof *dx);
     for (int h = 0; h < p->out->height; h++)
         for (int w = 0; w < p->out->width; w++) {
             const int64_t pixel = (sample * p->out->height + h) * p->out->width + w;
             const uint8_t *places = (const uint8_t *)p->call->side + pixel * pixel_bytes;
-            const float *dy = p->call->dy + pixel * channels + from;
+            const float *dy = (const float *)p->call->dy + pixel * channels + from;
             const int top = h * pool->stride - pool->padding, left = w * pool->stride - pool->padding;
             for (int c = 0; c < n; c++) {
                 const int at = unpack(places, from + c, bits);

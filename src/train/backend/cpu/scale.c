@@ -19,8 +19,9 @@ COMET_RANGE(scale_forward_range) {
     const strip *s = context;
     const int64_t channels = s->channels, pixels = s->pixels;
     for (int64_t row = first; row < end; row++) {
-        const float *x = s->call->x[0] + row * channels, *scale = s->call->x[1] + row / pixels * channels;
-        float *y = s->call->y + row * channels;
+        const float *x = (const float *)s->call->x[0] + row * channels,
+                    *scale = (const float *)s->call->x[1] + row / pixels * channels;
+        float *y = (float *)s->call->y + row * channels;
         COMET_EACH for (int64_t c = 0; c < channels; c++) y[c] = x[c] * scale[c];
     }
 }
@@ -39,20 +40,20 @@ COMET_RANGE(scale_backward_range) {
         const int64_t sample = item / s->strips, from = item % s->strips * SCALE_STRIP,
                       factor = sample * s->channels + from;
         const int64_t n = s->channels - from < SCALE_STRIP ? s->channels - from : SCALE_STRIP;
-        const float *scale = call->x[1] + factor;
+        const float *scale = (const float *)call->x[1] + factor;
         double total[SCALE_STRIP] = {0};
         for (int64_t p = 0; p < s->pixels; p++) {
             const int64_t at = (sample * s->pixels + p) * s->channels + from;
-            const float *x = call->x[0] + at, *dy = call->dy + at;
+            const float *x = (const float *)call->x[0] + at, *dy = (const float *)call->dy + at;
             for (int64_t c = 0; c < n; c++)
                 total[c] += (double)x[c] * (double)dy[c];
             if (!call->dx[0])
                 continue;
-            float *dx = call->dx[0] + at;
+            float *dx = (float *)call->dx[0] + at;
             COMET_EACH for (int64_t c = 0; c < n; c++) dx[c] = dy[c] * scale[c];
         }
         for (int64_t c = 0; call->dx[1] && c < n; c++)
-            call->dx[1][factor + c] = (float)total[c];
+            ((float *)call->dx[1])[factor + c] = (float)total[c];
     }
 }
 

@@ -15,9 +15,9 @@ static void forward_range(const void *context, int64_t first, int64_t end) {
     for (int64_t row = first; row < end; row++) {
         const int64_t sample = row / out->height, h = row % out->height * call->node->as.stride;
         for (int64_t w = 0; w < out->width; w++) {
-            float *y = call->y + (row * out->width + w) * out->channels;
-            const float *x =
-                call->x[0] + ((sample * in->height + h) * in->width + w * call->node->as.stride) * in->channels;
+            float *y = (float *)call->y + (row * out->width + w) * out->channels;
+            const float *x = (const float *)call->x[0] +
+                             ((sample * in->height + h) * in->width + w * call->node->as.stride) * in->channels;
             memcpy(y, x, (size_t)in->channels * sizeof *y);
             memset(y + in->channels, 0, (size_t)(out->channels - in->channels) * sizeof *y);
         }
@@ -32,9 +32,9 @@ static void backward_range(const void *context, int64_t first, int64_t end) {
     for (int64_t row = first; row < end; row++) {
         const int64_t sample = row / in->height, h = row % in->height;
         for (int64_t w = 0; w < in->width; w++) {
-            float *dx = call->dx[0] + (row * in->width + w) * in->channels;
-            const float *dy =
-                call->dy + ((sample * out->height + h / stride) * out->width + w / stride) * out->channels;
+            float *dx = (float *)call->dx[0] + (row * in->width + w) * in->channels;
+            const float *dy = (const float *)call->dy +
+                              ((sample * out->height + h / stride) * out->width + w / stride) * out->channels;
             if (h % stride == 0 && w % stride == 0)
                 memcpy(dx, dy, (size_t)in->channels * sizeof *dx);
             else

@@ -109,6 +109,12 @@ void comet_host_space_init(comet_host_space *space, comet_threads *threads, cons
 }
 
 comet_space *comet_host_space_plain(void) {
-    static comet_host_space plain = {.base = {take, give, copy, copy, copy, fill, find_nonfinite}};
+    static comet_host_space plain = {.base = {.take = take,
+                                              .give = give,
+                                              .write = copy,
+                                              .read = copy,
+                                              .copy = copy,
+                                              .fill = fill,
+                                              .find_nonfinite = find_nonfinite}};
     return &plain.base;
 }

@@ -2,21 +2,32 @@
 /* The table of what is computed in plain C. */
 #include <string.h>
 
+#include "base/fail.h"
 #include "train/backend/cpu/kernels.h"
 
 comet_status comet_cpu_images(const comet_images_call *call) {
     const int64_t used = call->count * call->pixels, rest = (call->batch - call->count) * call->pixels;
     comet_normalise(call->normalisation, call->channels, call->bytes, used, call->values);
-    memset(call->values + used * call->channels, 0, (size_t)(rest * call->channels) * sizeof *call->values);
+    memset((float *)call->values + used * call->channels, 0, (size_t)(rest * call->channels) * sizeof(float));
     return COMET_OK;
 }
 
-static comet_status squares(comet_backend *backend, const float *values, int64_t count, double *sum) {
+static comet_status squares(comet_backend *backend, const void *of, int64_t count, double *sum) {
+    const float *values = of;
     (void)backend;
     *sum = 0;
     for (int64_t i = 0; i < count; i++)
         *sum += (double)values[i] * (double)values[i];
     return COMET_OK;
+}
+
+/* An entry that no codec takes has no size: saving it will say so. */
+static comet_status measure(comet_backend *backend, const comet_tensor *tensor, const comet_codec_params *codec,
+                            size_t *most, size_t *workspace) {
+    comet_codec_exec exec = COMET_CODEC_EXEC_INIT;
+    exec.threads = backend->threads;
+    COMET_TRY(comet_codec_max_bytes(tensor, codec, most));
+    return comet_codec_compress_workspace(tensor, codec, &exec, workspace);
 }
 
 static const comet_backend_statistics statistics = {.see_tensor = comet_stats_see_tensor,
@@ -27,11 +38,13 @@ static const comet_backend_statistics statistics = {.see_tensor = comet_stats_se
                                                     .squares = squares};
 
 void comet_cpu_fill(comet_backend *backend) {
+    backend->dtype = COMET_F32;
     backend->statistics = &statistics;
     backend->images = comet_cpu_images;
     backend->loss = comet_cpu_loss;
     backend->update = comet_cpu_update;
     backend->add = comet_cpu_add;
+    backend->measure = measure;
     backend->holder_new = comet_cpu_holder_new;
     const comet_op_kernel **k = backend->kernels;
     k[COMET_OP_BATCH_NORM] = &comet_cpu_batch_norm;

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA backend's own parts, for all of src/train/backend/cuda. */
+#ifndef COMET_TRAIN_CUDA_BACKEND_CUDA_H
+#define COMET_TRAIN_CUDA_BACKEND_CUDA_H
+
+#include <cuda_runtime.h>
+
+#include "codec/cuda/runtime.h"
+#include "train/backend/cuda.h"
+
+typedef struct comet_cudnn comet_cudnn;       /* cudnn/cudnn.h: the library, a handle, plans that were made */
+typedef struct comet_cublaslt comet_cublaslt; /* cublaslt/cublaslt.h: the same for products */
+
+typedef struct comet_backend_cuda {
+    comet_backend base; /* first: a comet_backend * is a pointer to this */
+    comet_allocator allocator_copy;
+    const comet_allocator *allocator;
+    comet_backend_cuda_options options; /* nothing of it is 0 that stands for a default */
+    cudaStream_t queue;                 /* all work of the device */
+    comet_space *space;
+    comet_cudnn *cudnn;
+    comet_cublaslt *cublaslt;
+    /* Of libcomet's codecs and norms: one for all, ready for the next call (comet_cuda_workspace_init). */
+    void *codec_workspace;
+    size_t codec_workspace_bytes;
+    /*
+     * Trained parameters in the type of the activations, if that is not fp32: value by value in the same places as in
+     * the graph's memory, which begins at `weights_of`.
+     */
+    void *weights;
+    const float *weights_of;
+    int64_t weights_count;
+    int weights_stale; /* 1: they must be made anew before the next step */
+    /* For what the host must know of a step: page-locked, and its twin on the device. */
+    void *host_words, *device_words;
+} comet_backend_cuda;
+
+static inline comet_backend_cuda *comet_cuda_backend(const comet_op_call *call) {
+    return (comet_backend_cuda *)call->backend;
+}
+
+static inline cudaStream_t comet_cuda_queue(const comet_op_call *call) {
+    return comet_cuda_backend(call)->queue;
+}
+
+/* Values of a whole tensor of the batch. */
+static inline int64_t comet_cuda_count(const comet_op_call *call, comet_value v) {
+    return comet_shape_count(*comet_value_shape(call->graph, v)) * call->batch;
+}
+
+/* A trained parameter as products and convolutions take it: of the type of the activations. */
+const void *comet_cuda_weights(const comet_backend_cuda *backend, const comet_parameter *parameter);
+
+/* ---- ops/: one for each kind of op ---- */
+
+extern const comet_op_kernel comet_cuda_conv, comet_cuda_linear, comet_cuda_batch_norm, comet_cuda_relu,
+    comet_cuda_silu, comet_cuda_sigmoid, comet_cuda_add_op, comet_cuda_scale, comet_cuda_max_pool,
+    comet_cuda_average_pool, comet_cuda_adaptive_pool, comet_cuda_shortcut, comet_cuda_flatten, comet_cuda_dropout,
+    comet_cuda_stochastic_depth;
+
+/* ---- what else a backend does ---- */
+
+comet_status comet_cuda_images(const comet_images_call *call);
+comet_status comet_cuda_loss(comet_loss_call *call);
+comet_status comet_cuda_update(comet_update_call *call);
+comet_status comet_cuda_add(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);
+comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
+extern const comet_backend_statistics comet_cuda_statistics;
+
+#endif
