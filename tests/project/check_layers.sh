@@ -43,7 +43,7 @@ train/backend/cpu      train/backend control/collect store/host base/vector
 train/backend/onednn   train/backend/cpu
 train/backend/cuda/base train/backend codec/cuda
 train/backend/cuda/library train/backend/cuda/base
-train/backend/cuda/kernels train/backend/cuda/base
+train/backend/cuda/kernels train/backend/cuda/base base/vector
 train/backend/cuda/cudnn train/backend/cuda/library train/backend/cuda/kernels
 train/backend/cuda/cublaslt train/backend/cuda/library train/backend/cuda/kernels
 train/backend/cuda/ops train/backend/cuda/cudnn train/backend/cuda/cublaslt
