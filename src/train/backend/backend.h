@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/message.h"
 #include "comet/threads.h"
 #include "comet/use_stats.h"
 #include "data/image/normalise.h"
@@ -166,6 +167,21 @@ struct comet_backend {
  * at run time is another major version than that compiled with.
  */
 comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *allocator, comet_backend **backend);
+
+/* Where a network is computed, and with what numbers. All zero: the CPU, in fp32. */
+typedef struct comet_place {
+    comet_device device;
+    comet_dtype dtype;  /* of activations; a CPU has fp32 alone */
+    int exact_products; /* a GPU's products of fp32 in fp32; else in TF32 */
+    int deterministic;  /* of a GPU: only kernels that give the same bits in every run */
+} comet_place;
+
+/* "fp32", "tf32", "bf16", "fp16". */
+const char *comet_place_numbers(const comet_place *place);
+
+/* The backend for a place. */
+comet_status comet_backend_new(const comet_place *place, unsigned threads, const comet_allocator *allocator,
+                               comet_backend **backend, comet_message *message);
 
 /* NULL is allowed. */
 void comet_backend_free(comet_backend *backend);

@@ -405,6 +405,8 @@ static inline comet_status poisoned_backend_new(unsigned threads, const comet_al
                                                      .squares = poisoned_squares};
     poisoned.backend = (comet_backend){.name = "poisoned",
                                        .threads = poisoned.inner->threads,
+                                       .dtype = poisoned.inner->dtype,
+                                       .measure = poisoned.inner->measure,
                                        .space = &poisoned.space,
                                        .statistics = &poisoned.statistics,
                                        .supports = poisoned_supports,

@@ -42,7 +42,7 @@ typedef struct comet_backend_cuda {
     comet_cublaslt *cublaslt;
     /* Of libcomet's codecs and norms: one for all, ready for the next call (comet_cuda_workspace_init). */
     void *codec_workspace;
-    size_t codec_workspace_bytes;
+    size_t codec_workspace_bytes, codec_workspace_wanted;
     /*
      * Trained parameters in the type of the activations, if that is not fp32: value by value in the same places as in
      * the graph's memory, which begins at `weights_of`. In kept.weights.
@@ -67,6 +67,12 @@ static inline cudaStream_t comet_cuda_queue(const comet_op_call *call) {
 /* Values of a whole tensor of the batch. */
 static inline int64_t comet_cuda_count(const comet_op_call *call, comet_value v) {
     return comet_shape_count(*comet_value_shape(call->graph, v)) * call->batch;
+}
+
+/* Somebody will need a workspace of that size from the next step on. */
+static inline void comet_cuda_want_workspace(comet_backend_cuda *backend, size_t bytes) {
+    if (backend->codec_workspace_wanted < bytes)
+        backend->codec_workspace_wanted = bytes;
 }
 
 /* A trained parameter as products and convolutions take it: of the type of the activations. */
