@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ops that move values: the shortcut without parameters, and a map as a vector in the order of NCHW. */
-#include "train/backend/cuda/kernels/moves.h"
+#include "train/backend/cuda/kernels/maps/moves.h"
 #include "train/backend/cuda/base/backend_cuda.h"
 
 /* ---- shortcut ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Max pooling, average pooling with windows of one size, and adaptive. */
-#include "train/backend/cuda/kernels/pool.h"
+#include "train/backend/cuda/kernels/maps/pool.h"
 #include "train/backend/cuda/base/backend_cuda.h"
 #include "train/graph/op.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Channels times a factor of their sample's (squeeze-excite). */
-#include "train/backend/cuda/kernels/scale.h"
+#include "train/backend/cuda/kernels/maps/scale.h"
 #include "train/backend/cuda/base/backend_cuda.h"
 
 static comet_cuda_scale_job job_of(const comet_op_call *call) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations and sums. Memory decides: a thread has two vectors of 16 bytes, which are on their way together.
-#include "train/backend/cuda/kernels/elementwise.h"
+#include "train/backend/cuda/kernels/activation.h"
 
 #include "base/vector/math.h"
+#include "codec/cuda/runtime.h"
 #include "train/backend/cuda/kernels/vectors.cuh"
 
 constexpr int TOGETHER = 2; // vectors of a thread
@@ -142,54 +143,57 @@ __global__ static void __launch_bounds__(THREADS)
 
 // ---- host ----
 
+// `b` is not read where there is one input.
 template <class Function>
-static cudaError_t launch_function(comet_dtype dtype, const void *a, const void *b, void *to, u64 count,
-                                   cudaStream_t queue) {
-    return with_dtype(dtype, [&](auto d) {
+static comet_status run(const void *a, const void *b, void *to, int64_t count, comet_dtype dtype, cudaStream_t queue) {
+    if (count == 0)
+        return COMET_OK;
+    return comet_cuda_status(with_dtype(dtype, [&](auto d) {
         constexpr comet_dtype D = decltype(d)::value;
-        return launch(function_kernel<D, Function>, blocks_for(count, TOGETHER * THREADS * vector_values<D>), THREADS,
-                      queue, a, b, to, count, are_aligned(a, Function::BOTH ? b : NULL, to));
-    });
+        return launch(function_kernel<D, Function>, blocks_for((u64)count, TOGETHER * THREADS * vector_values<D>),
+                      THREADS, queue, a, b, to, (u64)count, are_aligned(a, Function::BOTH ? b : NULL, to));
+    }));
 }
 
-cudaError_t comet_cuda_launch_function(comet_cuda_function function, comet_dtype dtype, const void *a, const void *b,
-                                       void *to, int64_t count, cudaStream_t queue) {
-    const u64 n = (u64)count;
-    if (n == 0)
-        return cudaSuccess;
-    switch (function) {
-    case COMET_CUDA_RELU:
-        return launch_function<Relu>(dtype, a, b, to, n, queue);
-    case COMET_CUDA_SILU:
-        return launch_function<Silu>(dtype, a, b, to, n, queue);
-    case COMET_CUDA_SIGMOID:
-        return launch_function<Sigmoid>(dtype, a, b, to, n, queue);
-    case COMET_CUDA_ADD:
-        return launch_function<Add>(dtype, a, b, to, n, queue);
-    case COMET_CUDA_RELU_SLOPE:
-        return launch_function<ReluSlope>(dtype, a, b, to, n, queue);
-    case COMET_CUDA_SILU_SLOPE:
-        return launch_function<SiluSlope>(dtype, a, b, to, n, queue);
-    case COMET_CUDA_SIGMOID_SLOPE:
-        return launch_function<SigmoidSlope>(dtype, a, b, to, n, queue);
-    }
-    return cudaErrorInvalidValue;
+comet_status comet_cuda_relu_forward(const void *x, void *y, uint8_t *mask, int64_t count, comet_dtype dtype,
+                                     cudaStream_t queue) {
+    if (!mask || count == 0)
+        return run<Relu>(x, NULL, y, count, dtype, queue);
+    return comet_cuda_status(with_dtype(dtype, [&](auto d) {
+        return launch(relu_mask_kernel<decltype(d)::value>, blocks_for((u64)count, 8 * THREADS), THREADS, queue, x, y,
+                      mask, (u64)count, are_aligned(x, y));
+    }));
 }
 
-cudaError_t comet_cuda_launch_relu_mask(comet_dtype dtype, const void *x, void *y, uint8_t *mask, int64_t count,
-                                        cudaStream_t queue) {
-    const u64 n = (u64)count;
-    return n == 0 ? cudaSuccess : with_dtype(dtype, [&](auto d) {
-        return launch(relu_mask_kernel<decltype(d)::value>, blocks_for(n, 8 * THREADS), THREADS, queue, x, y, mask, n,
-                      are_aligned(x, y));
-    });
+comet_status comet_cuda_relu_backward(const void *y, const uint8_t *mask, const void *dy, void *dx, int64_t count,
+                                      comet_dtype dtype, cudaStream_t queue) {
+    if (!mask || count == 0)
+        return run<ReluSlope>(y, dy, dx, count, dtype, queue);
+    return comet_cuda_status(with_dtype(dtype, [&](auto d) {
+        return launch(relu_unmask_kernel<decltype(d)::value>, blocks_for((u64)count, 8 * THREADS), THREADS, queue, mask,
+                      dy, dx, (u64)count, are_aligned(dy, dx));
+    }));
 }
 
-cudaError_t comet_cuda_launch_relu_unmask(comet_dtype dtype, const uint8_t *mask, const void *dy, void *dx,
-                                          int64_t count, cudaStream_t queue) {
-    const u64 n = (u64)count;
-    return n == 0 ? cudaSuccess : with_dtype(dtype, [&](auto d) {
-        return launch(relu_unmask_kernel<decltype(d)::value>, blocks_for(n, 8 * THREADS), THREADS, queue, mask, dy, dx,
-                      n, are_aligned(dy, dx));
-    });
+comet_status comet_cuda_silu_forward(const void *x, void *y, int64_t count, comet_dtype dtype, cudaStream_t queue) {
+    return run<Silu>(x, NULL, y, count, dtype, queue);
+}
+
+comet_status comet_cuda_silu_backward(const void *x, const void *dy, void *dx, int64_t count, comet_dtype dtype,
+                                      cudaStream_t queue) {
+    return run<SiluSlope>(x, dy, dx, count, dtype, queue);
+}
+
+comet_status comet_cuda_sigmoid_forward(const void *x, void *y, int64_t count, comet_dtype dtype, cudaStream_t queue) {
+    return run<Sigmoid>(x, NULL, y, count, dtype, queue);
+}
+
+comet_status comet_cuda_sigmoid_backward(const void *y, const void *dy, void *dx, int64_t count, comet_dtype dtype,
+                                         cudaStream_t queue) {
+    return run<SigmoidSlope>(y, dy, dx, count, dtype, queue);
+}
+
+comet_status comet_cuda_add_values(const void *a, const void *b, void *sum, int64_t count, comet_dtype dtype,
+                                   cudaStream_t queue) {
+    return run<Add>(a, b, sum, count, dtype, queue);
 }

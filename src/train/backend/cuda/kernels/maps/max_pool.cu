@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Max pooling. A thread has 8 channels of a pixel, whose places in their windows are whole bytes. Backward does not
 // scatter: an input looks which of its windows chose it, and so there is an order of additions, the CPU's.
-#include "train/backend/cuda/kernels/pool.cuh"
+#include "train/backend/cuda/kernels/maps/pool.cuh"
 
 constexpr int OCTET = 8;
 

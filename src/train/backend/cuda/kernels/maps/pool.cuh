@@ -4,7 +4,7 @@
 #ifndef COMET_TRAIN_CUDA_POOL_CUH
 #define COMET_TRAIN_CUDA_POOL_CUH
 
-#include "train/backend/cuda/kernels/pool.h"
+#include "train/backend/cuda/kernels/maps/pool.h"
 #include "train/backend/cuda/kernels/vectors.cuh"
 
 // Along one axis.

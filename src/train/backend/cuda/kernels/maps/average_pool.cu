@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Average pooling, with windows of one size or adaptive ones. The mean of a whole map is a sum that many threads share.
-#include "train/backend/cuda/kernels/map_sums.cuh"
-#include "train/backend/cuda/kernels/pool.cuh"
+#include "train/backend/cuda/kernels/maps/map_sums.cuh"
+#include "train/backend/cuda/kernels/maps/pool.cuh"
 
 // As PyTorch: the divisor counts padding if asked, but never what ceil_mode adds behind it. An axis's part of it:
 __device__ __forceinline__ int counted(const Axis &a, int output, Range window, int count_padding) {

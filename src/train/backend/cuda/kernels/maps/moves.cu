@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shortcuts and transpositions: values are moved as patterns, so that they only have a size.
-#include "train/backend/cuda/kernels/moves.h"
+#include "train/backend/cuda/kernels/maps/moves.h"
 
 #include "train/backend/cuda/kernels/vectors.cuh"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Channels times a factor of their sample's. Backward reads input and gradient once, for both gradients.
-#include "train/backend/cuda/kernels/scale.h"
+#include "train/backend/cuda/kernels/maps/scale.h"
 
-#include "train/backend/cuda/kernels/map_sums.cuh"
+#include "train/backend/cuda/kernels/maps/map_sums.cuh"
 
 template <comet_dtype D, int N>
 __global__ static void __launch_bounds__(THREADS)
