@@ -121,12 +121,17 @@ typedef struct comet_images_call {
  * it, too; what is seen is the host's.
  */
 typedef struct comet_backend_statistics {
-    comet_status (*see_tensor)(const comet_tensor_pass *pass, const comet_stats_exec *exec, comet_stats_tensor *tensor);
-    comet_status (*see_layer)(const comet_layer_pass *pass, const comet_stats_exec *exec, comet_stats_layer *layer);
-    comet_status (*see_norm)(const comet_norm_pass *pass, const comet_stats_exec *exec, comet_stats_norm *norm);
-    comet_status (*see_silu)(const comet_silu_pass *pass, const comet_stats_exec *exec, comet_stats_silu *silu);
-    comet_status (*see_scale)(const comet_scale_pass *pass, const comet_stats_exec *exec, comet_stats_scale *scale);
-    /* The sum of squares. */
+    comet_status (*see_tensor)(comet_backend *backend, const comet_tensor_pass *pass, const comet_stats_exec *exec,
+                               comet_stats_tensor *tensor);
+    comet_status (*see_layer)(comet_backend *backend, const comet_layer_pass *pass, const comet_stats_exec *exec,
+                              comet_stats_layer *layer);
+    comet_status (*see_norm)(comet_backend *backend, const comet_norm_pass *pass, const comet_stats_exec *exec,
+                             comet_stats_norm *norm);
+    comet_status (*see_silu)(comet_backend *backend, const comet_silu_pass *pass, const comet_stats_exec *exec,
+                             comet_stats_silu *silu);
+    comet_status (*see_scale)(comet_backend *backend, const comet_scale_pass *pass, const comet_stats_exec *exec,
+                              comet_stats_scale *scale);
+    /* The sum of squares of a gradient: fp32. */
     comet_status (*squares)(comet_backend *backend, const void *values, int64_t count, double *sum);
 } comet_backend_statistics;
 

@@ -214,34 +214,39 @@ static inline void poisoned_free(comet_backend *b) {
 
 /* ---- statistics ---- */
 
-static inline comet_status poisoned_see_tensor(const comet_tensor_pass *pass, const comet_stats_exec *exec,
-                                               comet_stats_tensor *seen) {
+static inline comet_status poisoned_see_tensor(comet_backend *b, const comet_tensor_pass *pass,
+                                               const comet_stats_exec *exec, comet_stats_tensor *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_tensor(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_tensor(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_see_layer(const comet_layer_pass *pass, const comet_stats_exec *exec,
-                                              comet_stats_layer *seen) {
+static inline comet_status poisoned_see_layer(comet_backend *b, const comet_layer_pass *pass,
+                                              const comet_stats_exec *exec, comet_stats_layer *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_layer(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_layer(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_see_norm(const comet_norm_pass *pass, const comet_stats_exec *exec,
-                                             comet_stats_norm *seen) {
+static inline comet_status poisoned_see_norm(comet_backend *b, const comet_norm_pass *pass,
+                                             const comet_stats_exec *exec, comet_stats_norm *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_norm(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_norm(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_see_silu(const comet_silu_pass *pass, const comet_stats_exec *exec,
-                                             comet_stats_silu *seen) {
+static inline comet_status poisoned_see_silu(comet_backend *b, const comet_silu_pass *pass,
+                                             const comet_stats_exec *exec, comet_stats_silu *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_silu(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_silu(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_see_scale(const comet_scale_pass *pass, const comet_stats_exec *exec,
-                                              comet_stats_scale *seen) {
+static inline comet_status poisoned_see_scale(comet_backend *b, const comet_scale_pass *pass,
+                                              const comet_stats_exec *exec, comet_stats_scale *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_scale(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_scale(poisoned.inner, pass, exec, seen));
 }
 
 static inline comet_status poisoned_squares(comet_backend *b, const void *values, int64_t count, double *sum) {
