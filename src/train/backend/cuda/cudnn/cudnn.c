@@ -9,14 +9,14 @@
 
 /* ---- the library and a handle ---- */
 
-comet_status comet_cudnn_new(const comet_backend_cuda_options *options, cudaStream_t queue,
-                             const comet_allocator *allocator, comet_cudnn **cudnn, comet_message *message) {
-    comet_cudnn *c = comet_memory_take(allocator, sizeof *c);
+comet_status comet_cudnn_new(const comet_backend_cuda *backend, comet_cudnn **cudnn, comet_message *message) {
+    const comet_backend_cuda_options *options = &backend->options;
+    comet_cudnn *c = comet_memory_take(backend->allocator, sizeof *c);
     if (!c)
         return comet_message_memory(message);
     memset(c, 0, sizeof *c);
-    c->allocator = comet_memory_hold(&c->allocator_copy, allocator);
-    c->queue = queue;
+    c->allocator = comet_memory_hold(&c->allocator_copy, backend->allocator);
+    c->queue = backend->queue;
     c->exact = options->exact_products != 0;
     c->deterministic = options->deterministic != 0;
     c->workspace_bytes = options->workspace_bytes;
@@ -25,7 +25,7 @@ comet_status comet_cudnn_new(const comet_backend_cuda_options *options, cudaStre
         const comet_cudnn_functions *call = &c->library.call;
         status = comet_cudnn_status(call, "a handle", call->create(&c->handle));
         if (status == COMET_OK)
-            status = comet_cudnn_status(call, "its stream", call->set_stream(c->handle, queue));
+            status = comet_cudnn_status(call, "its stream", call->set_stream(c->handle, c->queue));
         if (status != COMET_OK)
             comet_message_set(message, status, "%s", comet_last_error());
     }

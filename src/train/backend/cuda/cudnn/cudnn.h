@@ -12,11 +12,10 @@
 #include "train/backend/cuda/cudnn/plan.h"
 
 /*
- * For the current device; work is issued to `queue`. Options are those of a backend, with nothing left out: dtype,
- * device and threads are not looked at. COMET_ERROR_UNSUPPORTED: cuDNN is missing or too old, the message says which.
+ * For the current device, with the backend's options, queue and allocator, which are set. COMET_ERROR_UNSUPPORTED:
+ * cuDNN is missing or too old; the message says which.
  */
-comet_status comet_cudnn_new(const comet_backend_cuda_options *options, cudaStream_t queue,
-                             const comet_allocator *allocator, comet_cudnn **cudnn, comet_message *message);
+comet_status comet_cudnn_new(const comet_backend_cuda *backend, comet_cudnn **cudnn, comet_message *message);
 
 /* NULL is allowed. The queue has no more work of it. */
 void comet_cudnn_free(comet_cudnn *cudnn);
