@@ -39,8 +39,7 @@ const char plan_help[] =
     "The rest of a step:\n"
     "  --optimiser sgd|adamw (sgd, with momentum)\n"
     "  --accumulate N        batches for one update (1)\n"
-    "  --threads N           0: one for each core (0)\n"
-    "\n"
+    "  --threads N           0: one for each core (0)\n" PLACE_HELP "\n"
     "The answer:\n"
     "  --json                the same for programs\n"
     "  --report FILE.html    and as pictures: memory over a step beside that of --codec none, saved bytes by layer\n"
@@ -60,6 +59,7 @@ const char plan_help[] =
 typedef struct texts {
     const char *model, *data, *batch, *image, *channels, *classes, *codec, *error_rel, *forms, *memory, *spill,
         *optimiser, *accumulate, *threads;
+    place_texts place;
 } texts;
 
 /* *value is left alone where there is no text. */
@@ -122,6 +122,8 @@ static int read_step(const texts *t, comet_trainer_options *o) {
     if (answer == DONE)
         answer = read_count("--threads", t->threads, 0, 1024, &threads);
     o->threads = (unsigned)threads;
+    if (answer == DONE)
+        answer = place_read(&t->place, &o->place);
     return answer;
 }
 
@@ -172,6 +174,9 @@ int plan_options_read(plan_request *r, int argc, char **argv) {
                             {"--optimiser", OPTION_TEXT, &t.optimiser},
                             {"--accumulate", OPTION_TEXT, &t.accumulate},
                             {"--threads", OPTION_TEXT, &t.threads},
+                            {"--device", OPTION_TEXT, &t.place.device},
+                            {"--dtype", OPTION_TEXT, &t.place.dtype},
+                            {"--deterministic", OPTION_FLAG, &t.place.deterministic},
                             {"--json", OPTION_FLAG, &r->json},
                             {"--report", OPTION_TEXT, &r->report},
                             {"--help", OPTION_FLAG, &r->help},

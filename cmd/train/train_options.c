@@ -58,7 +58,7 @@ const char train_options_help[] =
     "  --eval-every N        epochs between evaluations; 0: at the end only (1)\n"
     "  --eval-images N       images of an evaluation, the first ones (all)\n"
     "  --seed S              of first values, order, augmentation and dropout (1)\n"
-    "  --threads N           0: one for each core (0)\n";
+    "  --threads N           0: one for each core (0)\n" PLACE_HELP;
 
 static void fill_table(train_texts *t, option *table) {
     const option entries[TRAIN_OPTIONS] = {{"--model", OPTION_TEXT, &t->model},
@@ -89,6 +89,9 @@ static void fill_table(train_texts *t, option *table) {
                                            {"--eval-images", OPTION_TEXT, &t->evaluate_most},
                                            {"--weights", OPTION_TEXT, &t->weights},
                                            {"--threads", OPTION_TEXT, &t->threads},
+                                           {"--device", OPTION_TEXT, &t->place.device},
+                                           {"--dtype", OPTION_TEXT, &t->place.dtype},
+                                           {"--deterministic", OPTION_FLAG, &t->place.deterministic},
                                            {"--nesterov", OPTION_FLAG, &t->nesterov},
                                            {"--no-augment", OPTION_FLAG, &t->no_augment}};
     memcpy(table, entries, sizeof entries);
@@ -206,6 +209,10 @@ int train_resume_read(const char *text, comet_run_resume *resume) {
     return DONE;
 }
 
+static int read_place(const train_texts *t, comet_run_options *run) {
+    return place_read(&t->place, &run->trainer.place);
+}
+
 static int read_seed(const train_texts *t, comet_run_options *run) {
     run->trainer.seed = 1;
     return t->seed ? parse_seed("--seed", t->seed, &run->trainer.seed) : DONE;
@@ -263,7 +270,7 @@ static int read_model(const train_texts *t, comet_run_options *run) {
 
 int train_options_read(const train_texts *texts, comet_run_options *run) {
     static int (*const readers[])(const train_texts *, comet_run_options *) = {
-        read_model, read_optimiser, read_schedule, read_length, read_sizes, read_seed, read_forms};
+        read_model, read_optimiser, read_schedule, read_length, read_sizes, read_seed, read_place, read_forms};
     int answer = DONE;
     for (size_t i = 0; i < sizeof readers / sizeof *readers && answer == DONE; i++)
         answer = readers[i](texts, run);

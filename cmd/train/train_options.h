@@ -4,6 +4,7 @@
 #define COMET_CMD_TRAIN_OPTIONS_H
 
 #include "cmd/common/options.h"
+#include "cmd/train/train_place.h"
 #include "train/run/run.h"
 
 /* As they were given; NULL where they were not. */
@@ -13,9 +14,10 @@ typedef struct train_texts {
     const char *rate, *optimiser, *momentum, *decay, *schedule, *warmup, *accumulate, *smoothing;
     const char *evaluate_every, *evaluate_most, *weights, *threads;
     int nesterov, no_augment;
+    place_texts place;
 } train_texts;
 
-enum { TRAIN_OPTIONS = 30 };
+enum { TRAIN_OPTIONS = 33 };
 
 /* The shared options and a command's `own` (up to MOST_OWN_OPTIONS, its end included), which takes no operands. */
 enum { MOST_OWN_OPTIONS = 16 };

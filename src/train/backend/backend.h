@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/message.h"
 #include "comet/threads.h"
 #include "comet/use_stats.h"
 #include "data/image/normalise.h"
@@ -114,12 +115,17 @@ typedef struct comet_images_call {
  * it, too; what is seen is the host's.
  */
 typedef struct comet_backend_statistics {
-    comet_status (*see_tensor)(const comet_tensor_pass *pass, const comet_stats_exec *exec, comet_stats_tensor *tensor);
-    comet_status (*see_layer)(const comet_layer_pass *pass, const comet_stats_exec *exec, comet_stats_layer *layer);
-    comet_status (*see_norm)(const comet_norm_pass *pass, const comet_stats_exec *exec, comet_stats_norm *norm);
-    comet_status (*see_silu)(const comet_silu_pass *pass, const comet_stats_exec *exec, comet_stats_silu *silu);
-    comet_status (*see_scale)(const comet_scale_pass *pass, const comet_stats_exec *exec, comet_stats_scale *scale);
-    /* The sum of squares. */
+    comet_status (*see_tensor)(comet_backend *backend, const comet_tensor_pass *pass, const comet_stats_exec *exec,
+                               comet_stats_tensor *tensor);
+    comet_status (*see_layer)(comet_backend *backend, const comet_layer_pass *pass, const comet_stats_exec *exec,
+                              comet_stats_layer *layer);
+    comet_status (*see_norm)(comet_backend *backend, const comet_norm_pass *pass, const comet_stats_exec *exec,
+                             comet_stats_norm *norm);
+    comet_status (*see_silu)(comet_backend *backend, const comet_silu_pass *pass, const comet_stats_exec *exec,
+                             comet_stats_silu *silu);
+    comet_status (*see_scale)(comet_backend *backend, const comet_scale_pass *pass, const comet_stats_exec *exec,
+                              comet_stats_scale *scale);
+    /* The sum of squares of a gradient: fp32. */
     comet_status (*squares)(comet_backend *backend, const void *values, int64_t count, double *sum);
 } comet_backend_statistics;
 
@@ -161,6 +167,21 @@ struct comet_backend {
  * at run time is another major version than that compiled with.
  */
 comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *allocator, comet_backend **backend);
+
+/* Where a network is computed, and with what numbers. All zero: the CPU, in fp32. */
+typedef struct comet_place {
+    comet_device device;
+    comet_dtype dtype;  /* of activations; a CPU has fp32 alone */
+    int exact_products; /* a GPU's products of fp32 in fp32; else in TF32 */
+    int deterministic;  /* of a GPU: only kernels that give the same bits in every run */
+} comet_place;
+
+/* "fp32", "tf32", "bf16", "fp16". */
+const char *comet_place_numbers(const comet_place *place);
+
+/* The backend for a place. */
+comet_status comet_backend_new(const comet_place *place, unsigned threads, const comet_allocator *allocator,
+                               comet_backend **backend, comet_message *message);
 
 /* NULL is allowed. */
 void comet_backend_free(comet_backend *backend);

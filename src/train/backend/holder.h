@@ -102,10 +102,10 @@ struct comet_holder {
     comet_status (*hold_norm)(comet_holder *holder, const comet_held *held, const comet_op_call *call);
 
     comet_status (*load)(comet_holder *holder, const comet_held *held, void *values);
-    /* `call`: the norm's, of which node and batch count. */
+    /* `call`: the norm's, of which node, batch and side count. */
     comet_status (*load_rebuilt)(comet_holder *holder, const comet_held *held, const comet_op_call *call,
                                  comet_rebuild what, void *values);
-    /* call->x[0]: room for the whole, or for one part if by_parts. */
+    /* call->x[0]: room for the whole, or for one part if by_parts; of fused streams dx's, used if somebody watches. */
     comet_status (*norm_backward)(comet_holder *holder, const comet_held *held, const comet_op_call *call,
                                   int by_parts);
     /* Not during a run: for who watches. */

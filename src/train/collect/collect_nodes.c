@@ -56,7 +56,7 @@ static comet_status see_layer(comet_collect *c, const comet_op_call *call, comet
     t.pass.weights = value_of(call->graph, call->node, COMET_PARAMETER_WEIGHT);
     count_read(c, &t.dy, (n->wants & COMET_WANT_OUTPUT) != 0);
     count_read(c, &t.x, (n->wants & COMET_WANT_INPUT) != 0);
-    return c->backend->statistics->see_layer(&t.pass, &exec, &n->seen.layer);
+    return c->backend->statistics->see_layer(c->backend, &t.pass, &exec, &n->seen.layer);
 }
 
 /* ---- batch norms ---- */
@@ -94,7 +94,7 @@ static comet_status see_norm(comet_collect *c, const comet_op_call *call, int pa
     t.pass.part = part;
     t.pass.parts = parts;
     count_read(c, &t.dy, 2);
-    return c->backend->statistics->see_norm(&t.pass, &exec, &n->seen.norm);
+    return c->backend->statistics->see_norm(c->backend, &t.pass, &exec, &n->seen.norm);
 }
 
 /* ---- SiLUs ---- */
@@ -128,7 +128,7 @@ static comet_status see_silu(comet_collect *c, const comet_op_call *call, const 
         t.pass.normalised = c->of_norm[before] >= 0;
     }
     count_read(c, &t.dz, 2);
-    return c->backend->statistics->see_silu(&t.pass, &exec, &n->seen.silu);
+    return c->backend->statistics->see_silu(c->backend, &t.pass, &exec, &n->seen.silu);
 }
 
 /* ---- channel scales ---- */
@@ -154,7 +154,7 @@ static comet_status see_factors(comet_collect *c, const comet_op_call *call, com
     t.s.data = (void *)call->x[1];
     t.dy.data = (void *)call->dy;
     count_read(c, &t.dy, 1);
-    return c->backend->statistics->see_scale(&t.pass, &exec, &n->seen.scale);
+    return c->backend->statistics->see_scale(c->backend, &t.pass, &exec, &n->seen.scale);
 }
 
 /* ---- during a step ---- */

@@ -57,7 +57,7 @@ void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const come
     pass.grid = grid;
     pass.gamma = grid ? gamma_of(c->graph, e) : NULL;
     pass.relu = grid && e->has_relu;
-    comet_collect_check(c, c->backend->statistics->see_tensor(&pass, &exec, &stream));
+    comet_collect_check(c, c->backend->statistics->see_tensor(c->backend, &pass, &exec, &stream));
     add_stream(&t->now, &stream);
     if (!pass.values)
         return;

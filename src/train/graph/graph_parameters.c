@@ -63,6 +63,20 @@ static comet_status fill_arrays(comet_graph *g) {
     return status;
 }
 
+/* Where a space has an order of its own for a convolution's weights. */
+static comet_status arrange_weights(const comet_graph *g) {
+    comet_status status = COMET_OK;
+    for (int i = 0; g->space->arrange && i < g->parameter_count && status == COMET_OK; i++) {
+        const comet_parameter *p = &g->parameters[i];
+        if (p->kind != COMET_CONV_WEIGHT)
+            continue;
+        status = g->space->arrange(g->space, p->value, p->shape);
+        if (status == COMET_OK && p->gradient)
+            status = g->space->arrange(g->space, p->gradient, p->shape);
+    }
+    return status;
+}
+
 comet_status comet_graph_allocate(comet_graph *g, comet_space *space, int gradients) {
     if (g->status != COMET_OK || g->memory)
         return COMET_ERROR_ARGUMENT;
@@ -71,6 +85,7 @@ comet_status comet_graph_allocate(comet_graph *g, comet_space *space, int gradie
     g->space = space;
     g->memory_bytes = bytes;
     place_arrays(g, gradients);
+    COMET_TRY(arrange_weights(g));
     return fill_arrays(g);
 }
 

@@ -62,6 +62,8 @@ static comet_status run_backward(comet_step *s, int i, const comet_plan_load *he
     call.dy = comet_step_at(s, n->dy);
     call.normalised = n->normalised;
     call.scratch = comet_step_at(s, n->scratch_backward);
+    if (held && s->plan->backend->fused_streams) /* where those who look at it find what was held */
+        call.x[0] = call.dx[0];
     if (held)
         return comet_step_norm_backward(s, held, &call);
     const comet_op_kernel *kernel = s->plan->backend->kernels[call.node->kind];

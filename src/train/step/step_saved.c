@@ -88,7 +88,8 @@ comet_status comet_step_load(comet_step *s, const comet_plan_load *l) {
     if (l->rebuild == COMET_REBUILD_NOTHING)
         status = s->holder->load(s->holder, &held, values);
     else {
-        const comet_op_call norm = comet_plan_call(s->plan, e->node);
+        comet_op_call norm = comet_plan_call(s->plan, e->node);
+        norm.side = comet_step_at(s, s->plan->nodes[e->node].side);
         status = s->holder->load_rebuilt(s->holder, &held, &norm, l->rebuild, values);
     }
     if (l->is_last)

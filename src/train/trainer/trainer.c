@@ -27,6 +27,22 @@ static comet_status first_values(comet_trainer *t, comet_message *message) {
                : comet_message_set(message, status, "the first weights: %s", comet_status_string(status));
 }
 
+/* Each of the optimiser's arrays has its parameters' values in their order in the space. */
+static comet_status arrange_state(comet_trainer *t) {
+    comet_graph *g = t->parts.graph;
+    comet_space *space = t->parts.backend->space;
+    float *next = t->state;
+    comet_status status = COMET_OK;
+    for (int a = 0; space->arrange && a < comet_optimiser_arrays(&t->options.optimiser); a++)
+        for (int i = 0; i < comet_graph_parameters(g) && status == COMET_OK; i++) {
+            const comet_parameter *p = comet_graph_parameter(g, i);
+            if (p->kind == COMET_CONV_WEIGHT)
+                status = space->arrange(space, next, p->shape);
+            next += p->kind < COMET_RUNNING_MEAN ? p->count : 0;
+        }
+    return status;
+}
+
 static comet_status take_state(comet_trainer *t, comet_message *message) {
     comet_graph *g = t->parts.graph;
     const int count = comet_graph_parameters(g);
@@ -34,6 +50,8 @@ static comet_status take_state(comet_trainer *t, comet_message *message) {
     comet_space *space = t->parts.backend->space;
     t->means = comet_memory_take(t->allocator, (size_t)count * sizeof *t->means);
     comet_status status = t->means ? space->take(space, t->state_bytes, (void **)&t->state) : COMET_ERROR_MEMORY;
+    if (status == COMET_OK)
+        status = arrange_state(t);
     if (status == COMET_OK)
         status = space->fill(space, t->state, (int64_t)(t->state_bytes / sizeof *t->state), 0);
     if (status != COMET_OK)

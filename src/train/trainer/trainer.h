@@ -28,7 +28,8 @@ typedef struct comet_trainer_hooks {
 } comet_trainer_hooks;
 
 typedef struct comet_trainer_options {
-    /* Where it is computed; NULL: oneDNN's backend. It becomes the trainer's. */
+    comet_place place; /* where it is computed */
+    /* NULL, or what makes the backend in its place. It becomes the trainer's. */
     comet_status (*backend)(unsigned threads, const comet_allocator *allocator, comet_backend **backend);
     const char *model; /* train/models/model.h */
     int classes, height, width, channels;

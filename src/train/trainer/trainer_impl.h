@@ -68,7 +68,8 @@ struct comet_trainer {
 
     float *running; /* statistics as they were before the update under way */
     size_t running_bytes;
-    comet_span *spans;  /* of what is judged */
+    comet_span *spans;  /* of what is judged, by parameter; then running statistics alone, once more */
+    int running_arrays; /* of these */
     comet_mean loss;    /* of its batches */
     double mean_loss;   /* when they are complete: what is judged, */
     int flawed;         /* and whether some trainer of the network found a flaw */

@@ -12,12 +12,14 @@ comet_status comet_trainer_judge_new(comet_trainer *t, comet_message *message) {
     comet_space *space = t->parts.backend->space;
     const int count = comet_graph_parameters(t->parts.graph);
     t->running_bytes = comet_graph_running_bytes(t->parts.graph);
-    t->spans = comet_memory_take(t->allocator, (size_t)count * sizeof *t->spans);
+    t->spans = comet_memory_take(t->allocator, 2 * (size_t)count * sizeof *t->spans);
     if (!t->spans || space->take(space, t->running_bytes, (void **)&t->running) != COMET_OK)
         return comet_message_memory(message);
     for (int i = 0; i < count; i++) {
         const comet_parameter *p = comet_graph_parameter(t->parts.graph, i);
         t->spans[i] = (comet_span){p->kind < COMET_RUNNING_MEAN ? p->gradient : p->value, p->count};
+        if (p->kind >= COMET_RUNNING_MEAN)
+            t->spans[count + t->running_arrays++] = t->spans[i];
     }
     return COMET_OK;
 }
@@ -27,7 +29,8 @@ void comet_trainer_judge_free(comet_trainer *t) {
     if (space)
         space->give(space, t->running, t->running_bytes);
     if (t->spans)
-        comet_memory_give(t->allocator, t->spans, (size_t)comet_graph_parameters(t->parts.graph) * sizeof *t->spans);
+        comet_memory_give(t->allocator, t->spans,
+                          2 * (size_t)comet_graph_parameters(t->parts.graph) * sizeof *t->spans);
 }
 
 comet_status comet_trainer_judge_begin(comet_trainer *t) {
@@ -45,17 +48,14 @@ void comet_trainer_judge_batch(comet_trainer *t, double loss, const comet_messag
 
 comet_status comet_trainer_judge_complete(comet_trainer *t) {
     comet_space *space = t->parts.backend->space;
+    const comet_span *running = t->spans + comet_graph_parameters(t->parts.graph);
+    int first = -1;
     t->flawed = t->flaw.text[0] != 0;
-    for (int i = 0; i < comet_graph_parameters(t->parts.graph) && !t->flawed; i++) {
-        int first = -1;
-        if (comet_graph_parameter(t->parts.graph, i)->kind < COMET_RUNNING_MEAN)
-            continue;
-        comet_status status = space->find_nonfinite(space, &t->spans[i], 1, &first);
-        if (status != COMET_OK)
-            return status;
-        t->flawed = first >= 0;
-    }
-    return COMET_OK;
+    if (t->flawed)
+        return COMET_OK;
+    comet_status status = space->find_nonfinite(space, running, t->running_arrays, &first);
+    t->flawed = first >= 0;
+    return status;
 }
 
 /* The first that is found; an empty text: there is none. */

@@ -36,10 +36,12 @@ static comet_status make_graph(const comet_trainer_options *o, const comet_alloc
 
 static comet_status make_backend(const comet_trainer_options *o, const comet_allocator *allocator,
                                  comet_trainer_parts *parts, comet_message *message) {
-    comet_status status = (o->backend ? o->backend : comet_backend_onednn_new)(o->threads, allocator, &parts->backend);
-    return status == COMET_OK ? COMET_OK
-                              : comet_message_set(message, status, "%s: %s", o->backend ? "the backend" : "oneDNN",
-                                                  comet_status_string(status));
+    if (!o->backend)
+        return comet_backend_new(&o->place, o->threads, allocator, &parts->backend, message);
+    comet_status status = o->backend(o->threads, allocator, &parts->backend);
+    return status == COMET_OK
+               ? COMET_OK
+               : comet_message_set(message, status, "the backend: %s", comet_status_string(status));
 }
 
 /* A step with statistics takes up to 15 % longer: every 20th, that is less than 1 %. */

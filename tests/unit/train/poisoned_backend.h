@@ -194,7 +194,7 @@ static inline comet_status poisoned_update(comet_update_call *call) {
     return poisoned_close(poisoned.inner->update(call));
 }
 
-static inline comet_status poisoned_add(comet_backend *b, float *sum, const float *x, const float *y, int64_t count) {
+static inline comet_status poisoned_add(comet_backend *b, void *sum, const void *x, const void *y, int64_t count) {
     (void)b;
     poisoned_open();
     return poisoned_close(poisoned.inner->add(poisoned.inner, sum, x, y, count));
@@ -214,37 +214,42 @@ static inline void poisoned_free(comet_backend *b) {
 
 /* ---- statistics ---- */
 
-static inline comet_status poisoned_see_tensor(const comet_tensor_pass *pass, const comet_stats_exec *exec,
-                                               comet_stats_tensor *seen) {
+static inline comet_status poisoned_see_tensor(comet_backend *b, const comet_tensor_pass *pass,
+                                               const comet_stats_exec *exec, comet_stats_tensor *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_tensor(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_tensor(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_see_layer(const comet_layer_pass *pass, const comet_stats_exec *exec,
-                                              comet_stats_layer *seen) {
+static inline comet_status poisoned_see_layer(comet_backend *b, const comet_layer_pass *pass,
+                                              const comet_stats_exec *exec, comet_stats_layer *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_layer(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_layer(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_see_norm(const comet_norm_pass *pass, const comet_stats_exec *exec,
-                                             comet_stats_norm *seen) {
+static inline comet_status poisoned_see_norm(comet_backend *b, const comet_norm_pass *pass,
+                                             const comet_stats_exec *exec, comet_stats_norm *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_norm(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_norm(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_see_silu(const comet_silu_pass *pass, const comet_stats_exec *exec,
-                                             comet_stats_silu *seen) {
+static inline comet_status poisoned_see_silu(comet_backend *b, const comet_silu_pass *pass,
+                                             const comet_stats_exec *exec, comet_stats_silu *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_silu(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_silu(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_see_scale(const comet_scale_pass *pass, const comet_stats_exec *exec,
-                                              comet_stats_scale *seen) {
+static inline comet_status poisoned_see_scale(comet_backend *b, const comet_scale_pass *pass,
+                                              const comet_stats_exec *exec, comet_stats_scale *seen) {
+    (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->see_scale(pass, exec, seen));
+    return poisoned_close(poisoned.inner->statistics->see_scale(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_squares(comet_backend *b, const float *values, int64_t count, double *sum) {
+static inline comet_status poisoned_squares(comet_backend *b, const void *values, int64_t count, double *sum) {
     (void)b;
     poisoned_open();
     return poisoned_close(poisoned.inner->statistics->squares(poisoned.inner, values, count, sum));
@@ -282,7 +287,7 @@ static inline comet_status poisoned_tell_held(void *context, const comet_held_pa
     return poisoned_return(h, h->base.watch->held(h->base.watch->context, &outer));
 }
 
-static inline comet_status poisoned_tell_loaded(void *context, int slot, int part, float *values) {
+static inline comet_status poisoned_tell_loaded(void *context, int slot, int part, void *values) {
     poisoned_holder *h = context;
     if (!h->base.watch->loaded)
         return COMET_OK;
@@ -298,7 +303,7 @@ static inline comet_holder *poisoned_inside(comet_holder *base) {
     return h->inner;
 }
 
-static inline comet_status poisoned_hold(comet_holder *base, const comet_held *held, const float *values) {
+static inline comet_status poisoned_hold(comet_holder *base, const comet_held *held, const void *values) {
     comet_holder *inner = poisoned_inside(base);
     return poisoned_close(inner->hold(inner, held, values));
 }
@@ -315,13 +320,13 @@ static inline comet_status poisoned_hold_norm(comet_holder *base, const comet_he
     return poisoned_close(inner->hold_norm(inner, held, &given));
 }
 
-static inline comet_status poisoned_load(comet_holder *base, const comet_held *held, float *values) {
+static inline comet_status poisoned_load(comet_holder *base, const comet_held *held, void *values) {
     comet_holder *inner = poisoned_inside(base);
     return poisoned_close(inner->load(inner, held, values));
 }
 
 static inline comet_status poisoned_load_rebuilt(comet_holder *base, const comet_held *held, const comet_op_call *call,
-                                                 comet_rebuild what, float *values) {
+                                                 comet_rebuild what, void *values) {
     const comet_op_call given = poisoned_call(call);
     comet_holder *inner = poisoned_inside(base);
     return poisoned_close(inner->load_rebuilt(inner, held, &given, what, values));
@@ -334,7 +339,7 @@ static inline comet_status poisoned_norm_backward(comet_holder *base, const come
     return poisoned_close(inner->norm_backward(inner, held, &given, by_parts));
 }
 
-static inline comet_status poisoned_load_part(comet_holder *base, const comet_held *held, int part, float *values) {
+static inline comet_status poisoned_load_part(comet_holder *base, const comet_held *held, int part, void *values) {
     comet_holder *inner = poisoned_inside(base);
     return poisoned_close(inner->load_part(inner, held, part, values));
 }
@@ -400,6 +405,8 @@ static inline comet_status poisoned_backend_new(unsigned threads, const comet_al
                                                      .squares = poisoned_squares};
     poisoned.backend = (comet_backend){.name = "poisoned",
                                        .threads = poisoned.inner->threads,
+                                       .dtype = poisoned.inner->dtype,
+                                       .measure = poisoned.inner->measure,
                                        .space = &poisoned.space,
                                        .statistics = &poisoned.statistics,
                                        .supports = poisoned_supports,

@@ -396,11 +396,11 @@ static void test_evaluation(void **state) {
     double sum = 0;
     for (int i = 0; i < 8; i++) { /* sample by sample: the batch does not matter */
         for (int k = 0; k < 8; k++)
-            memcpy(comet_step_input(step) + k * 432, c.input + i * 432, bytes / 8);
+            memcpy((float *)comet_step_input(step) + k * 432, c.input + i * 432, bytes / 8);
         assert_done(comet_step_run(step, &(comet_step_options){.labels = c.labels + i, .count = 1}, &one, &c.message),
                     c.message);
         for (int k = 0; k < 10; k++)
-            assert_true(fabs((double)(comet_step_logits(step)[k] - logits[i * 10 + k])) < 1e-5);
+            assert_true(fabs((double)(((const float *)comet_step_logits(step))[k] - logits[i * 10 + k])) < 1e-5);
         sum += one.loss / 8;
     }
     assert_true(fabs(sum - all.loss) < 1e-6);

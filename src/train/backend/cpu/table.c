@@ -12,6 +12,21 @@ comet_status comet_cpu_images(const comet_images_call *call) {
     return COMET_OK;
 }
 
+/* ---- statistics: those of libcomet, which need nothing of the backend ---- */
+
+#define SEE(kind)                                                                                                      \
+    static comet_status see_##kind(comet_backend *backend, const comet_##kind##_pass *pass,                            \
+                                   const comet_stats_exec *exec, comet_stats_##kind *seen) {                           \
+        (void)backend;                                                                                                 \
+        return comet_stats_see_##kind(pass, exec, seen);                                                               \
+    }
+SEE(tensor)
+SEE(layer)
+SEE(norm)
+SEE(silu)
+SEE(scale)
+#undef SEE
+
 static comet_status squares(comet_backend *backend, const void *of, int64_t count, double *sum) {
     const float *values = of;
     (void)backend;
@@ -21,6 +36,15 @@ static comet_status squares(comet_backend *backend, const void *of, int64_t coun
     return COMET_OK;
 }
 
+static const comet_backend_statistics statistics = {.see_tensor = see_tensor,
+                                                    .see_layer = see_layer,
+                                                    .see_norm = see_norm,
+                                                    .see_silu = see_silu,
+                                                    .see_scale = see_scale,
+                                                    .squares = squares};
+
+/* ---- the table ---- */
+
 /* An entry that no codec takes has no size: saving it will say so. */
 static comet_status measure(comet_backend *backend, const comet_tensor *tensor, const comet_codec_params *codec,
                             size_t *most, size_t *workspace) {
@@ -29,13 +53,6 @@ static comet_status measure(comet_backend *backend, const comet_tensor *tensor, 
     COMET_TRY(comet_codec_max_bytes(tensor, codec, most));
     return comet_codec_compress_workspace(tensor, codec, &exec, workspace);
 }
-
-static const comet_backend_statistics statistics = {.see_tensor = comet_stats_see_tensor,
-                                                    .see_layer = comet_stats_see_layer,
-                                                    .see_norm = comet_stats_see_norm,
-                                                    .see_silu = comet_stats_see_silu,
-                                                    .see_scale = comet_stats_see_scale,
-                                                    .squares = squares};
 
 void comet_cpu_fill(comet_backend *backend) {
     backend->dtype = COMET_F32;

@@ -118,12 +118,3 @@ comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *a
     return COMET_OK;
 }
 
-void comet_backend_free(comet_backend *backend) {
-    if (backend)
-        backend->free(backend);
-}
-
-void comet_holder_free(comet_holder *holder) {
-    if (holder)
-        holder->free(holder);
-}

@@ -27,6 +27,14 @@ static inline seen *saw_at(const comet_op_call *call) {
     return &saw[call->node - call->graph->nodes];
 }
 
+static inline const float *input_of(const comet_op_call *call) {
+    return call->x[0];
+}
+
+static inline const float *gradient_of(const comet_op_call *call) {
+    return call->dy;
+}
+
 static inline int64_t rows_of(const comet_op_call *call, comet_value v, int *channels) {
     const comet_shape *s = comet_value_shape(call->graph, v);
     *channels = s->channels;
@@ -44,7 +52,7 @@ static inline double input_at(const comet_op_call *call, int64_t position, int c
     const int64_t x = position % out->width * conv->stride + tap % conv->kernel_width - conv->padding_width;
     if (y < 0 || y >= in->height || x < 0 || x >= in->width)
         return 0;
-    return (double)call->x[0][((image * in->height + y) * in->width + x) * in->channels + channel + i / taps];
+    return (double)input_of(call)[((image * in->height + y) * in->width + x) * in->channels + channel + i / taps];
 }
 
 /* Of a kernel's taps, the part that is not in the padding. */
@@ -100,16 +108,16 @@ static inline comet_status watch_layer(const comet_op_call *call) {
     const int64_t rows = rows_of(call, call->node->input[0], &in), outputs = rows_of(call, call->node->output, &out);
     seen *s = saw_at(call);
     for (int64_t i = 0; i < outputs * out; i++) {
-        s->dy_squares += (double)call->dy[i] * (double)call->dy[i];
-        s->dy_sizes += fabs((double)call->dy[i]);
-        s->dy_channel[i % out] += (double)call->dy[i] * (double)call->dy[i];
+        s->dy_squares += (double)gradient_of(call)[i] * (double)gradient_of(call)[i];
+        s->dy_sizes += fabs((double)gradient_of(call)[i]);
+        s->dy_channel[i % out] += (double)gradient_of(call)[i] * (double)gradient_of(call)[i];
     }
     for (int c = 0; c < in; c++) {
         double mean = 0, square = 0, variance = 0;
         for (int64_t i = 0; i < rows; i++)
-            mean += (double)call->x[0][i * in + c] / (double)rows;
+            mean += (double)input_of(call)[i * in + c] / (double)rows;
         for (int64_t i = 0; i < rows; i++) {
-            const double x = (double)call->x[0][i * in + c];
+            const double x = (double)input_of(call)[i * in + c];
             square += x * x;
             variance += (x - mean) * (x - mean);
         }
@@ -160,7 +168,7 @@ static inline comet_status watch_held_norm(comet_holder *holder, const comet_hel
     float *u = malloc((size_t)(some * channels) * sizeof *u);
     for (int part = 0; part < held->parts; part++) {
         assert_ok(holder->load_part(holder, held, part, u));
-        watch_norm_rows(call, u, call->dy + part * some * channels, some);
+        watch_norm_rows(call, u, gradient_of(call) + part * some * channels, some);
     }
     free(u);
     return inner_held_norm(holder, held, call, by_parts);
@@ -174,7 +182,7 @@ static inline comet_status watch_silu(const comet_op_call *call) {
     seen *s = saw_at(call);
     for (int64_t i = 0; i < rows * channels; i++) {
         const int c = (int)(i % channels);
-        const double y = (double)call->x[0][i], dz = (double)call->dy[i], step = 1e-4;
+        const double y = (double)input_of(call)[i], dz = (double)gradient_of(call)[i], step = 1e-4;
         const double act[3] = {(y - step) / (1 + exp(step - y)), y / (1 + exp(-y)), (y + step) / (1 + exp(-y - step))};
         const double slope = (act[2] - act[0]) / (2 * step), curve = (act[2] - 2 * act[1] + act[0]) / (step * step);
         const double beta = norm->kind == COMET_OP_BATCH_NORM
@@ -193,10 +201,10 @@ static inline comet_status watch_scale(const comet_op_call *call) {
     seen *s = saw_at(call);
     for (int n = 0; n < call->batch; n++)
         for (int c = 0; c < channels; c++) {
-            const double v = (double)call->x[1][n * channels + c];
+            const double v = (double)((const float *)call->x[1])[n * channels + c];
             double squares = 0;
             for (int64_t p = 0; p < pixels; p++)
-                squares += pow((double)call->dy[(n * pixels + p) * channels + c], 2);
+                squares += pow((double)gradient_of(call)[(n * pixels + p) * channels + c], 2);
             s->gain += v * v * (1 - v) * (1 - v) * squares / (call->batch * channels);
             s->factor += v * v / (call->batch * channels);
         }

@@ -7,9 +7,29 @@
 
 #include "codec/cuda/runtime.h"
 #include "train/backend/cuda.h"
+#include "train/backend/cuda/base/transfer.h"
 
 typedef struct comet_cudnn comet_cudnn;       /* cudnn/cudnn.h: the library, a handle, plans that were made */
 typedef struct comet_cublaslt comet_cublaslt; /* cublaslt/cublaslt.h: the same for products */
+
+/* What comet_cuda_update works through, on the device: made once for a graph, and again when something of it moves. */
+typedef struct comet_cuda_update_table {
+    comet_cuda_upload entries;
+    uint64_t made_of; /* a hash of all addresses and counts; 0: not made */
+    int count;        /* trained parameters */
+    int64_t chunks;
+} comet_cuda_update_table;
+
+/* What other files of this folder keep from call to call. All zero at first; comet_cuda_parts_free. */
+typedef struct comet_cuda_kept {
+    comet_cuda_upload image_bytes, labels, rules;
+    comet_cuda_record loss, updated, sums;
+    comet_cuda_buffer samples, partial_sums, weights;
+    comet_cuda_update_table update;
+    /* Of statistics: norms that come in parts have a record that nobody else writes. */
+    comet_cuda_record seen, seen_norm;
+    comet_cuda_buffer statistics_workspace, plain_weights;
+} comet_cuda_kept;
 
 typedef struct comet_backend_cuda {
     comet_backend base; /* first: a comet_backend * is a pointer to this */
@@ -22,10 +42,10 @@ typedef struct comet_backend_cuda {
     comet_cublaslt *cublaslt;
     /* Of libcomet's codecs and norms: one for all, ready for the next call (comet_cuda_workspace_init). */
     void *codec_workspace;
-    size_t codec_workspace_bytes;
+    size_t codec_workspace_bytes, codec_workspace_wanted;
     /*
      * Trained parameters in the type of the activations, if that is not fp32: value by value in the same places as in
-     * the graph's memory, which begins at `weights_of`.
+     * the graph's memory, which begins at `weights_of`. In kept.weights.
      */
     void *weights;
     const float *weights_of;
@@ -33,6 +53,7 @@ typedef struct comet_backend_cuda {
     int weights_stale; /* 1: they must be made anew before the next step */
     /* For what the host must know of a step: page-locked, and its twin on the device. */
     void *host_words, *device_words;
+    comet_cuda_kept kept;
 } comet_backend_cuda;
 
 static inline comet_backend_cuda *comet_cuda_backend(const comet_op_call *call) {
@@ -48,8 +69,20 @@ static inline int64_t comet_cuda_count(const comet_op_call *call, comet_value v)
     return comet_shape_count(*comet_value_shape(call->graph, v)) * call->batch;
 }
 
+/* Somebody will need a workspace of that size from the next step on. */
+static inline void comet_cuda_want_workspace(comet_backend_cuda *backend, size_t bytes) {
+    if (backend->codec_workspace_wanted < bytes)
+        backend->codec_workspace_wanted = bytes;
+}
+
 /* A trained parameter as products and convolutions take it: of the type of the activations. */
 const void *comet_cuda_weights(const comet_backend_cuda *backend, const comet_parameter *parameter);
+
+/* Before a step: makes weights anew if they are stale. */
+comet_status comet_cuda_weights_begin(comet_backend_cuda *backend, const comet_graph *graph);
+
+/* All of backend->kept, when nothing of it is under way any more. */
+void comet_cuda_parts_free(comet_backend_cuda *backend);
 
 /* ---- ops/: one for each kind of op ---- */
 
@@ -61,8 +94,17 @@ extern const comet_op_kernel comet_cuda_conv, comet_cuda_linear, comet_cuda_batc
 /* ---- what else a backend does ---- */
 
 comet_status comet_cuda_images(const comet_images_call *call);
+
+/*
+ * Each is its two halves: what is issued to the queue, and waiting for the queue to fill in what the call gives out. One
+ * may be under way at a time.
+ */
 comet_status comet_cuda_loss(comet_loss_call *call);
+comet_status comet_cuda_loss_issue(comet_loss_call *call);
+comet_status comet_cuda_loss_await(comet_loss_call *call);
 comet_status comet_cuda_update(comet_update_call *call);
+comet_status comet_cuda_update_issue(comet_update_call *call);
+comet_status comet_cuda_update_await(comet_update_call *call);
 comet_status comet_cuda_add(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);
 comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
 extern const comet_backend_statistics comet_cuda_statistics;

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The GPU's holder: streams in the plan's places, made and read by libcomet's kernels. Nothing here waits but `settle`,
+ * and nothing is allocated but when the holder is made.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/memory.h"
+#include "comet/cuda.h"
+#include "train/backend/cuda/kernels/elementwise.h"
+#include "train/backend/cuda/kernels/norm_tables.h"
+#include "train/backend/cuda/ops/batch_norm.h"
+
+/* What the device says of a slot, beside the stream's result. */
+typedef struct device_words {
+    float bound;  /* of a normalised input */
+    int32_t flaw; /* its tables are not finite */
+} device_words;
+
+typedef struct slot {
+    comet_cuda_slot stream;
+    comet_codec_params codec;
+    int holds; /* 1: and not released */
+    int is_norm, is_known;
+    comet_held_report report;
+} slot;
+
+typedef struct holder {
+    comet_holder base; /* first: a comet_holder * is a pointer to this */
+    comet_allocator allocator_copy;
+    const comet_allocator *allocator;
+    comet_backend_cuda *backend;
+    int count;
+    slot *slots;
+    int *fresh; /* slots filled since the last settling */
+    int fresh_count, held_count;
+    /* On the device, and their copies in page-locked memory. */
+    comet_cuda_result *results, *host_results;
+    device_words *words, *host_words;
+    int32_t *status, *host_status; /* of all decoding */
+} holder;
+
+static comet_tensor tensor_of(const comet_holder *h, const comet_held *held, const void *values) {
+    const comet_shape *s = &held->shape;
+    comet_tensor t;
+    comet_tensor_init_on(&t, h->backend->device, (void *)values, h->backend->dtype, COMET_NHWC, 4,
+                         (int64_t[]){held->samples, s->height, s->width, s->channels});
+    return t;
+}
+
+/* ---- holding ---- */
+
+static comet_status check_form(const comet_held *held) {
+    if (held->form != COMET_FORM_CODEC || held->offload || held->parts != 1)
+        return comet_fail(COMET_ERROR_UNSUPPORTED, "%s: on a GPU only streams in the device's memory are held so far",
+                          held->name);
+    return COMET_OK;
+}
+
+static slot *begin_slot(holder *h, const comet_held *held) {
+    slot *s = &h->slots[held->slot];
+    s->stream = (comet_cuda_slot){held->memory, held->capacity, NULL, &h->results[held->slot]};
+    s->codec = held->codec;
+    s->codec.grid = NULL;
+    s->is_norm = 0;
+    s->is_known = 0;
+    return s;
+}
+
+static void note_held(holder *h, const comet_held *held, slot *s) {
+    h->held_count += !s->holds;
+    s->holds = 1;
+    if (h->fresh_count < h->count)
+        h->fresh[h->fresh_count++] = held->slot;
+}
+
+static comet_status show(holder *h, const comet_held *held, const comet_tensor *values, const comet_codec_grid *grid) {
+    const comet_holder_watch *watch = h->base.watch;
+    const comet_held_part shown = {&h->base, held, 0, values, grid, &h->results[held->slot].codec};
+    return watch && watch->held ? watch->held(watch->context, &shown) : COMET_OK;
+}
+
+static comet_status hold(comet_holder *base, const comet_held *held, const void *values) {
+    holder *h = (holder *)base;
+    COMET_TRY(check_form(held));
+    slot *s = begin_slot(h, held);
+    const comet_tensor t = tensor_of(base, held, values);
+    const comet_codec_exec exec = comet_cuda_exec(h->backend);
+    COMET_TRY(comet_cuda_compress(&t, &s->codec, &exec, &s->stream, &h->host_results[held->slot]));
+    note_held(h, held, s);
+    return show(h, held, &t, NULL);
+}
+
+static comet_status hold_output(comet_holder *base, const comet_held *held, const comet_op_call *call) {
+    COMET_TRY(base->backend->kernels[call->node->kind]->forward(call));
+    return hold(base, held, call->y);
+}
+
+/* The bound in the units of the normalised input, made on the device if it is relative. */
+static comet_status set_norm_bound(holder *h, const comet_held *held, const comet_op_call *call,
+                                   const comet_cuda_norm *norm, slot *s) {
+    device_words *words = &h->words[held->slot];
+    const int relative = s->codec.bound_kind == COMET_BOUND_RELATIVE;
+    COMET_TRY(comet_cuda_norm_bound(norm->inverse_std, norm->shift, (double)call->node->as.norm.epsilon,
+                                    relative ? s->codec.bound : 0, norm->channels, &words->bound, &words->flaw,
+                                    comet_cuda_queue(call)));
+    if (relative)
+        s->codec.device_bound = &words->bound;
+    s->codec.bound_kind = COMET_BOUND_ABSOLUTE;
+    return COMET_OK;
+}
+
+/* Statistics, which the grid needs; then output and stream in one pass. */
+static comet_status hold_norm(comet_holder *base, const comet_held *held, const comet_op_call *call) {
+    holder *h = (holder *)base;
+    COMET_TRY(check_form(held));
+    slot *s = begin_slot(h, held);
+    const comet_cuda_norm norm = comet_cuda_norm_of(call);
+    const comet_tensor x = comet_cuda_tensor(call, call->node->input[0], call->x[0]),
+                       y = comet_cuda_tensor(call, call->node->output, call->y);
+    const comet_codec_exec exec = comet_cuda_exec(h->backend);
+    comet_codec_grid grid;
+    COMET_TRY(comet_cuda_batch_statistics(call));
+    COMET_TRY(set_norm_bound(h, held, call, &norm, s));
+    COMET_TRY(comet_cuda_norm_forward(&norm, &x, &y, &s->codec, &exec, &s->stream, &h->host_results[held->slot], NULL));
+    s->is_norm = 1;
+    note_held(h, held, s);
+    COMET_TRY(comet_cuda_norm_grid(&norm, &grid));
+    return show(h, held, &x, &grid);
+}
+
+/* ---- using it ---- */
+
+/* `call` NULL: not a norm's. `epilogue` may be NULL. */
+static comet_status decode(holder *h, const comet_held *held, const comet_op_call *call,
+                           const comet_cuda_epilogue *epilogue, void *values) {
+    const slot *s = &h->slots[held->slot];
+    const comet_tensor t = tensor_of(&h->base, held, values);
+    const comet_codec_exec exec = comet_cuda_exec(h->backend);
+    comet_codec_params codec = s->codec;
+    comet_codec_grid grid;
+    if (call) {
+        const comet_cuda_norm norm = comet_cuda_norm_of(call);
+        COMET_TRY(comet_cuda_norm_grid(&norm, &grid));
+        codec.grid = &grid;
+    }
+    return comet_cuda_decompress(&s->stream, &codec, epilogue, &exec, &t, h->status);
+}
+
+static comet_status tell_loaded(holder *h, const comet_held *held, void *values) {
+    const comet_holder_watch *watch = h->base.watch;
+    return watch && watch->loaded ? watch->loaded(watch->context, held->slot, 0, values) : COMET_OK;
+}
+
+static comet_status load_part(comet_holder *base, const comet_held *held, int part, void *values) {
+    (void)part; /* there is one */
+    return decode((holder *)base, held, NULL, NULL, values);
+}
+
+static comet_status load(comet_holder *base, const comet_held *held, void *values) {
+    COMET_TRY(load_part(base, held, 0, values));
+    return tell_loaded((holder *)base, held, values);
+}
+
+/* What a norm made, in the pass that decodes its input; a SiLU behind it in a second one. */
+static comet_status load_rebuilt(comet_holder *base, const comet_held *held, const comet_op_call *call,
+                                 comet_rebuild what, void *values) {
+    holder *h = (holder *)base;
+    const comet_cuda_norm norm = comet_cuda_norm_of(call);
+    comet_cuda_epilogue epilogue = COMET_CUDA_EPILOGUE_INIT;
+    epilogue.channels = norm.channels;
+    epilogue.scale = norm.gamma;
+    epilogue.shift = norm.beta;
+    epilogue.relu = what == COMET_REBUILD_RELU;
+    COMET_TRY(decode(h, held, call, &epilogue, values));
+    if (what != COMET_REBUILD_SILU)
+        return COMET_OK;
+    return comet_cuda_silu_forward(values, values, comet_cuda_count(call, call->node->output), base->backend->dtype,
+                                   h->backend->queue);
+}
+
+static comet_status norm_backward(comet_holder *base, const comet_held *held, const comet_op_call *call, int by_parts) {
+    holder *h = (holder *)base;
+    const slot *s = &h->slots[held->slot];
+    const comet_cuda_norm norm = comet_cuda_norm_of(call);
+    const comet_tensor dy = comet_cuda_tensor(call, call->node->output, call->dy),
+                       dx = comet_cuda_tensor(call, call->node->input[0], call->dx[0]);
+    const comet_codec_exec exec = comet_cuda_exec(h->backend);
+    (void)by_parts;
+    if (base->watch && base->watch->loaded) {
+        COMET_TRY(decode(h, held, call, NULL, call->dx[0]));
+        COMET_TRY(tell_loaded(h, held, call->dx[0]));
+    }
+    const comet_cuda_norm_gradients made = comet_cuda_norm_gradients_begin(call);
+    COMET_TRY(comet_cuda_norm_backward(&norm, &s->stream, NULL, &dy, &dx, made.gamma, made.beta, &s->codec, &exec,
+                                       h->status, NULL));
+    return comet_cuda_norm_gradients_end(call, &made);
+}
+
+/* The place is the plan's. After a step that was given up nobody asks any more whether its streams fitted. */
+static void release(comet_holder *base, int index) {
+    holder *h = (holder *)base;
+    h->held_count -= h->slots[index].holds;
+    h->slots[index].holds = 0;
+    if (h->held_count == 0)
+        h->fresh_count = 0;
+}
+
+/* ---- what it says ---- */
+
+static void learn(holder *h, int index) {
+    const comet_codec_record *r = &h->host_results[index].codec;
+    const double rms = r->stats.nonzero > 0 ? sqrt(r->stats.sum_squares / (double)r->stats.nonzero) : 0;
+    h->slots[index].report = (comet_held_report){r->bytes, rms};
+    h->slots[index].is_known = 1;
+}
+
+/* The first slot, in the order they were filled, with which something is wrong. */
+static comet_status find_wrong(const holder *h, int *wrong) {
+    for (int i = 0; i < h->fresh_count; i++) {
+        const int index = h->fresh[i];
+        *wrong = index;
+        if (h->slots[index].is_norm && h->host_words[index].flaw)
+            return COMET_ERROR_DIVERGED;
+        if (h->host_results[index].status != COMET_OK)
+            return (comet_status)h->host_results[index].status;
+    }
+    *wrong = -1;
+    return (comet_status)*h->host_status;
+}
+
+static comet_status settle(comet_holder *base, int *refused) {
+    holder *h = (holder *)base;
+    const cudaStream_t queue = h->backend->queue;
+    *refused = -1;
+    COMET_TRY(comet_cuda_status(cudaMemcpyAsync(h->host_words, h->words, (size_t)h->count * sizeof *h->words,
+                                                cudaMemcpyDeviceToHost, queue)));
+    COMET_TRY(comet_cuda_status(
+        cudaMemcpyAsync(h->host_status, h->status, sizeof *h->status, cudaMemcpyDeviceToHost, queue)));
+    COMET_TRY(comet_cuda_status(cudaStreamSynchronize(queue)));
+    for (int i = 0; i < h->fresh_count; i++)
+        learn(h, h->fresh[i]);
+    const comet_status status = find_wrong(h, refused);
+    h->fresh_count = 0;
+    return status;
+}
+
+static int report(comet_holder *base, int index, comet_held_report *found) {
+    const slot *s = &((holder *)base)->slots[index];
+    *found = s->report;
+    return s->is_known;
+}
+
+static comet_holder_stats stats(comet_holder *base) {
+    return (comet_holder_stats){.entries = ((const holder *)base)->held_count};
+}
+
+/* ---- making one ---- */
+
+static void holder_free(comet_holder *base) {
+    holder *h = (holder *)base;
+    const comet_allocator *allocator = h->allocator;
+    (void)cudaStreamSynchronize(h->backend->queue);
+    (void)cudaFree(h->results);
+    (void)cudaFree(h->words);
+    (void)cudaFree(h->status);
+    (void)cudaFreeHost(h->host_results);
+    (void)cudaFreeHost(h->host_words);
+    (void)cudaFreeHost(h->host_status);
+    comet_memory_give(allocator, h->slots, (size_t)h->count * sizeof *h->slots);
+    comet_memory_give(allocator, h->fresh, (size_t)h->count * sizeof *h->fresh);
+    comet_memory_give(allocator, h, sizeof *h);
+}
+
+static comet_status take_pair(void **device, void **host, size_t bytes, cudaStream_t queue) {
+    COMET_TRY(comet_cuda_status(cudaMalloc(device, bytes)));
+    COMET_TRY(comet_cuda_status(cudaHostAlloc(host, bytes, cudaHostAllocDefault)));
+    memset(*host, 0, bytes);
+    return comet_cuda_status(cudaMemsetAsync(*device, 0, bytes, queue));
+}
+
+static comet_status make(holder *h) {
+    const size_t count = (size_t)h->count;
+    const cudaStream_t queue = h->backend->queue;
+    h->slots = comet_memory_take(h->allocator, count * sizeof *h->slots);
+    h->fresh = comet_memory_take(h->allocator, count * sizeof *h->fresh);
+    if (!h->slots || !h->fresh)
+        return COMET_ERROR_MEMORY;
+    memset(h->slots, 0, count * sizeof *h->slots);
+    COMET_TRY(take_pair((void **)&h->results, (void **)&h->host_results, count * sizeof *h->results, queue));
+    COMET_TRY(take_pair((void **)&h->words, (void **)&h->host_words, count * sizeof *h->words, queue));
+    return take_pair((void **)&h->status, (void **)&h->host_status, sizeof *h->status, queue);
+}
+
+comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_options *options, comet_holder **made) {
+    holder *h = comet_memory_take(options->allocator, sizeof *h);
+    if (!h)
+        return COMET_ERROR_MEMORY;
+    *h = (holder){.base = {.backend = backend,
+                           .hold = hold,
+                           .hold_output = hold_output,
+                           .hold_norm = hold_norm,
+                           .load = load,
+                           .load_rebuilt = load_rebuilt,
+                           .norm_backward = norm_backward,
+                           .load_part = load_part,
+                           .release = release,
+                           .settle = settle,
+                           .report = report,
+                           .stats = stats,
+                           .free = holder_free},
+                  .backend = (comet_backend_cuda *)backend,
+                  .count = options->slots > 0 ? options->slots : 1};
+    h->allocator = comet_memory_hold(&h->allocator_copy, options->allocator);
+    const comet_status status = make(h);
+    if (status != COMET_OK) {
+        holder_free(&h->base);
+        return status;
+    }
+    *made = &h->base;
+    return COMET_OK;
+}
