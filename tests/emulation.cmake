@@ -46,6 +46,10 @@ if(TARGET comet_train_objects AND NOT CMAKE_CROSSCOMPILING)
 endif()
 
 comet_add_support(comet_test_support_emulated comet_emulated ${comet_support_sources})
+if(TARGET comet_train_emulated)
+  comet_add_support(comet_test_support_train_emulated comet_test_support_emulated ${comet_support_train})
+  target_link_libraries(comet_test_support_train_emulated PUBLIC comet_train_emulated)
+endif()
 
 if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/emulation/emulation_check.cc")
   add_executable(emulation_check emulation/emulation_check.cc)

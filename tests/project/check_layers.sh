@@ -43,10 +43,11 @@ train/backend/cpu      train/backend control/collect store/host base/vector
 train/backend/onednn   train/backend/cpu
 train/backend/cuda/base train/backend codec/cuda
 train/backend/cuda/library train/backend/cuda/base
-train/backend/cuda/kernels train/backend/cuda/base
+train/backend/cuda/kernels train/backend/cuda/base base/vector
+train/backend/cuda/kernels/maps train/backend/cuda/kernels
 train/backend/cuda/cudnn train/backend/cuda/library train/backend/cuda/kernels
 train/backend/cuda/cublaslt train/backend/cuda/library train/backend/cuda/kernels
-train/backend/cuda/ops train/backend/cuda/cudnn train/backend/cuda/cublaslt
+train/backend/cuda/ops train/backend/cuda/kernels/maps train/backend/cuda/cudnn train/backend/cuda/cublaslt
 train/backend/cuda     train/backend/cuda/ops control/cuda
 train/plan             train/backend
 train/collect          train/plan train/optimiser control
@@ -78,13 +79,14 @@ tests/support/codec    tests/support/spec
 tests/emulation
 tests/emulation/train tests/emulation
 tests/support/cuda     tests/support/codec tests/emulation
+tests/support/train    tests/support tests/emulation
 tests/unit/base        tests/support/codec
 tests/unit/codec       tests/support/codec
-tests/unit/cuda        tests/support/cuda
+tests/unit/cuda        tests/support/cuda tests/support/train
 tests/unit/store       tests/support
 tests/unit/control     tests/support
 tests/unit/data        tests/support
-tests/unit/train       tests/support
+tests/unit/train       tests/support/train
 tests/unit/train/collect tests/unit/train
 tests/unit/study       tests/unit/train
 tests/train            tests/unit/train

@@ -75,6 +75,10 @@ void comet_plan_forward(comet_plan *p) {
             n->x[k] = p->value_buffer[p->graph->nodes[i].input[k]];
             comet_plan_touch(p, n->x[k], i);
         }
+        if (n->addend >= 0) {
+            n->add = p->value_buffer[n->addend];
+            comet_plan_touch(p, n->add, i);
+        }
         place_output(p, i);
         if (!n->identity)
             place_scratch(p, i);

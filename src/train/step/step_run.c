@@ -24,9 +24,10 @@ static comet_status forward_node(comet_step *s, int i) {
     call.x[0] = comet_step_at(s, n->x[0]);
     call.x[1] = comet_step_at(s, n->x[1]);
     call.y = comet_step_at(s, n->y);
+    call.add = comet_step_at(s, n->add);
     call.scratch = comet_step_at(s, n->scratch_forward);
-    if (n->save_norm >= 0) /* its output is not held: it is rebuilt */
-        return comet_step_hold_norm(s, n->save_norm, &call);
+    if (n->save_norm >= 0) /* its output is not held, it is rebuilt; but for that of a sum */
+        return comet_step_hold_norm(s, n->save_norm, n->save, &call);
     return n->save >= 0 ? comet_step_hold_output(s, n->save, &call)
                         : s->plan->backend->kernels[call.node->kind]->forward(&call);
 }
@@ -36,7 +37,10 @@ static comet_status forward_again(comet_step *s, const comet_plan_load *l) {
     const comet_op_kernel *kernel = s->plan->backend->kernels[call.node->kind];
     call.mask = NULL; /* it was written when forward ran first */
     call.x[0] = comet_step_at(s, l->x[0]);
-    call.x[1] = comet_step_at(s, l->x[1]);
+    if (s->plan->nodes[l->node].addend >= 0)
+        call.add = comet_step_at(s, l->x[1]);
+    else
+        call.x[1] = comet_step_at(s, l->x[1]);
     call.y = comet_step_at(s, l->buffer);
     call.scratch = comet_step_at(s, l->scratch);
     return kernel->forward_again ? kernel->forward_again(&call) : kernel->forward(&call);
@@ -50,8 +54,12 @@ static const float *norm_side(const comet_step *s, const comet_node *node) {
                : NULL;
 }
 
-/* `held`: a batch norm's input, which the holder has; NULL: all that is needed is there. */
-static comet_status run_backward(comet_step *s, int i, const comet_plan_load *held) {
+/* What comes during the backward of a batch norm, from the holder; NULL where all that is needed is there. */
+typedef struct norm_loads {
+    const comet_plan_load *input, *sign;
+} norm_loads;
+
+static comet_status run_backward(comet_step *s, int i, const norm_loads *loads) {
     const comet_plan_node *n = &s->plan->nodes[i];
     comet_op_call call = call_of(s, i);
     for (int k = 0; k < 2; k++) {
@@ -60,26 +68,29 @@ static comet_status run_backward(comet_step *s, int i, const comet_plan_load *he
     }
     call.y = comet_step_at(s, n->needs_y);
     call.dy = comet_step_at(s, n->dy);
+    call.dadd = comet_step_at(s, n->dadd);
     call.normalised = n->normalised;
     call.scratch = comet_step_at(s, n->scratch_backward);
-    if (held && s->plan->backend->fused_streams) /* where those who look at it find what was held */
+    if (loads->input && s->plan->backend->fused_streams) /* where those who look at it find what was held */
         call.x[0] = call.dx[0];
-    if (held)
-        return comet_step_norm_backward(s, held, &call);
+    if (loads->input || loads->sign)
+        return comet_step_norm_backward(s, loads->input, loads->sign, &call);
     const comet_op_kernel *kernel = s->plan->backend->kernels[call.node->kind];
     if (s->options->collect)
         comet_collect_backward(s->options->collect, &call, norm_side(s, call.node));
     return kernel->backward ? kernel->backward(&call) : COMET_OK;
 }
 
-/* What comes into buffers before the backward of a node. *held: what comes during it. */
-static comet_status load_operands(comet_step *s, const comet_plan_node *n, const comet_plan_load **held) {
+/* What comes into buffers before the backward of a node; *held comes during it. */
+static comet_status load_operands(comet_step *s, const comet_plan_node *n, norm_loads *held) {
     comet_status status = COMET_OK;
-    *held = NULL;
+    *held = (norm_loads){0};
     for (int k = 0; k < n->loads && status == COMET_OK; k++) {
         const comet_plan_load *l = &s->plan->load_list[n->first_load + k];
-        if (l->use != COMET_LOAD_OPERAND)
-            *held = l;
+        if (l->use == COMET_LOAD_SIGN)
+            held->sign = l;
+        else if (l->use != COMET_LOAD_OPERAND)
+            held->input = l;
         else
             status = l->entry >= 0 ? comet_step_load(s, l) : forward_again(s, l);
     }
@@ -89,12 +100,12 @@ static comet_status load_operands(comet_step *s, const comet_plan_node *n, const
 static comet_status backward_node(comet_step *s, int i) {
     const comet_plan *p = s->plan;
     const comet_plan_node *n = &p->nodes[i];
-    const comet_plan_load *held;
+    norm_loads held;
     if (n->dy < 0)
         return COMET_OK;
     comet_status status = load_operands(s, n, &held);
     if (status == COMET_OK && !n->identity)
-        status = run_backward(s, i, held);
+        status = run_backward(s, i, &held);
     for (int k = 0; k < n->sums && status == COMET_OK; k++) {
         const comet_plan_sum *sum = &p->sum_list[n->first_sum + k];
         status = p->backend->add(p->backend, comet_step_at(s, sum->sum), comet_step_at(s, sum->a),

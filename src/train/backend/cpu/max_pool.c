@@ -49,7 +49,7 @@ COMET_INLINE void greatest(const comet_pooling *p, int top, int left, const floa
                 continue;
             const float *pixel = x + ((int64_t)h * p->in->width + w) * p->in->channels;
             for (int c = 0; c < n; c++) {
-                const int more = !any | !(pixel[c] <= best[c]);
+                const int more = !any | (pixel[c] > best[c]) | (pixel[c] != pixel[c]);
                 best[c] = more ? pixel[c] : best[c];
                 at[c] = more ? here : at[c];
             }

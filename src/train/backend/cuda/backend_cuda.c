@@ -137,10 +137,10 @@ static comet_status open_device(comet_backend_cuda *b, comet_message *message) {
     if (status == COMET_OK)
         status = comet_cuda_space_new(b->queue, b->allocator, &b->weights_stale, &b->space);
     b->base.space = b->space;
-    return status == COMET_OK ? COMET_OK
-                              : comet_message_set(message, status, "GPU %d: %s", (int)b->options.device,
-                                                  comet_last_error()[0] ? comet_last_error()
-                                                                        : comet_status_string(status));
+    return status == COMET_OK
+               ? COMET_OK
+               : comet_message_set(message, status, "GPU %d: %s", (int)b->options.device,
+                                   comet_last_error()[0] ? comet_last_error() : comet_status_string(status));
 }
 
 static comet_status check(const comet_backend_cuda_options *o, comet_message *message) {
