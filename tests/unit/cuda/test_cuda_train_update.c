@@ -14,7 +14,7 @@ typedef struct twins {
     int count;
 } twins;
 
-static comet_graph *network(comet_space *space) {
+static comet_graph *network(comet_space *space, int wide) {
     comet_graph *g;
     assert_ok(comet_graph_new(NULL, &g));
     comet_value x = comet_graph_input(g, 6, 6, 3);
@@ -22,7 +22,7 @@ static comet_graph *network(comet_space *space) {
     x = comet_graph_batch_norm(g, "norm", x);
     x = comet_graph_conv2d(g, "two", x, &(comet_conv2d){.out = 37, .kernel = 3});
     x = comet_graph_relu(g, comet_graph_batch_norm(g, "norm2", x));
-    x = comet_graph_linear(g, "fc", comet_graph_flatten(g, x), 3, 1);
+    x = comet_graph_linear(g, "fc", comet_graph_flatten(g, x), wide, 1);
     comet_graph_output(g, comet_graph_linear(g, "fc2", x, 1, 1));
     assert_ok(comet_graph_allocate(g, space, 1));
     return g;
@@ -53,12 +53,12 @@ static void put_gradients(const twins *t) {
     }
 }
 
-static twins twins_new(comet_dtype dtype, comet_optimiser optimiser, uint64_t seed) {
+static twins wide_twins_new(comet_dtype dtype, comet_optimiser optimiser, uint64_t seed, int wide) {
     twins t = {.b = train_bench_new(dtype, seed), .optimiser = optimiser};
     t.spaces[0] = comet_host_space_plain();
     t.spaces[1] = t.b->cuda.space;
     for (int side = 0; side < 2; side++)
-        t.graphs[side] = network(t.spaces[side]);
+        t.graphs[side] = network(t.spaces[side], wide);
     t.count = comet_graph_parameters(t.graphs[0]);
     t.state_bytes = comet_optimiser_bytes(&optimiser, comet_graph_parameter(t.graphs[0], 0), t.count);
     for (int side = 0; side < 2; side++) {
@@ -75,6 +75,10 @@ static twins twins_new(comet_dtype dtype, comet_optimiser optimiser, uint64_t se
             comet_graph_parameter(t.graphs[0], i)->count, 1);
     put_gradients(&t);
     return t;
+}
+
+static twins twins_new(comet_dtype dtype, comet_optimiser optimiser, uint64_t seed) {
+    return wide_twins_new(dtype, optimiser, seed, 3);
 }
 
 static void twins_free(twins *t) {
@@ -108,10 +112,10 @@ static void expect_same(const twins *t, const char *what, const float *host, con
 }
 
 /* The copies of trained parameters are those of their values where they lie. */
-static void expect_copies(const twins *t) {
+static void expect_copies_of(const twins *t, comet_graph *g) {
     const comet_backend_cuda *b = &t->b->cuda;
     for (int i = 0; i < t->count && b->base.dtype != COMET_F32; i++) {
-        const comet_parameter *p = comet_graph_parameter(t->graphs[1], i);
+        const comet_parameter *p = comet_graph_parameter(g, i);
         if (p->kind >= COMET_RUNNING_MEAN)
             continue;
         float *values = take((size_t)p->count * 4);
@@ -129,6 +133,10 @@ static void expect_copies(const twins *t) {
         free(values);
         free(copies);
     }
+}
+
+static void expect_copies(const twins *t) {
+    expect_copies_of(t, t->graphs[1]);
 }
 
 /* Values, state, gradients (which stay), means and what is broken. */
@@ -209,12 +217,28 @@ static void test_broken(void **state) {
                 assert_ok(t.spaces[1]->write(t.spaces[1], device + place, &bad[round / 3], 4));
             }
             if (round == 11 && t.state_bytes) {
-                t.state[0][77] = INFINITY;
-                assert_ok(t.spaces[1]->write(t.spaces[1], t.state[1] + 77, &t.state[0][77], 4));
+                const size_t last = t.state_bytes / 4 - 2; /* a second moment, if there are any */
+                t.state[0][last] = INFINITY;
+                assert_ok(t.spaces[1]->write(t.spaces[1], t.state[1] + last, &t.state[0][last], 4));
             }
             update(&t, &plain_step, 1);
             twins_free(&t);
         }
+}
+
+/* A parameter of more chunks than a block has threads: all of them are looked at. */
+static void test_many_chunks(void **state) {
+    (void)state;
+    for (int hit = 0; hit < 3; hit++) {
+        twins t = wide_twins_new(COMET_BF16, optimiser_of(3), 17, 1003);
+        const comet_parameter *p = comet_graph_parameter_named(t.graphs[0], "fc.weight");
+        const comet_parameter *q = comet_graph_parameter_named(t.graphs[1], "fc.weight");
+        const int64_t place = hit * (p->count - 1) / 2;
+        p->gradient[place] = NAN;
+        assert_ok(t.spaces[1]->write(t.spaces[1], q->gradient + place, &p->gradient[place], 4));
+        update(&t, &plain_step, 1);
+        twins_free(&t);
+    }
 }
 
 /* ---- copies ---- */
@@ -235,9 +259,9 @@ static void test_stale_copies(void **state) {
         assert_int_equal(b->weights_stale, 1);
         assert_ok(comet_cuda_weights_begin(b, t.graphs[1]));
         expect_copies(&t);
-        comet_graph *other = network(t.spaces[1]); /* another one: its weights are copied */
+        comet_graph *other = network(t.spaces[1], 3); /* another one: its weights are copied */
         assert_ok(comet_cuda_weights_begin(b, other));
-        assert_ptr_equal(b->weights_of, comet_graph_parameter(other, 0)->value);
+        expect_copies_of(&t, other);
         assert_ok(comet_cuda_weights_begin(b, t.graphs[1]));
         expect_copies(&t);
         cuda_must(cudaStreamSynchronize(b->queue));
@@ -289,7 +313,7 @@ static void test_calls(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),        cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_steps),        cmocka_unit_test(test_broken),       cmocka_unit_test(test_many_chunks),
         cmocka_unit_test(test_stale_copies), cmocka_unit_test(test_two_networks),
 #ifdef COMET_CUDA_EMULATION
         cmocka_unit_test(test_calls),
