@@ -37,7 +37,7 @@ typedef struct comet_held {
     int samples;
     int parts; /* of the samples, each a stream of its own: what is loaded part by part need not be there as a whole */
     comet_store_form form; /* KEEP or CODEC */
-    int offload;           /* to the file, at once */
+    int offload;           /* to the file, or the host's memory, at once */
     comet_codec_params codec;
     /*
      * Of a backend with fused streams: where the stream lies in the plan's buffers, from its save to its release, and
@@ -120,6 +120,12 @@ struct comet_holder {
     comet_status (*load_part)(comet_holder *holder, const comet_held *held, int part, void *values);
 
     void (*release)(comet_holder *holder, int slot); /* an empty slot is allowed */
+    /*
+     * Of fused streams, what is offloaded: it must have left the place where it was held; it begins to come back into
+     * `memory`, where `load` and the others find it.
+     */
+    comet_status (*gone)(comet_holder *holder, int slot);
+    comet_status (*come_back)(comet_holder *holder, const comet_held *held, void *memory);
     /*
      * NULL, or: the step's work is issued. Waits for it. COMET_ERROR_CAPACITY: a stream had no room, *refused is its
      * slot (and report() says how much it needs); COMET_ERROR_DIVERGED: a norm's input was not finite; else what went

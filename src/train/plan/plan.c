@@ -181,6 +181,7 @@ void comet_plan_free(comet_plan *p) {
     comet_memory_give(allocator, p->buffers, (size_t)p->buffer_room * sizeof *p->buffers);
     comet_memory_give(allocator, p->entries, (size_t)p->entry_room * sizeof *p->entries);
     comet_memory_give(allocator, p->load_list, (size_t)p->load_room * sizeof *p->load_list);
+    comet_memory_give(allocator, p->move_list, (size_t)p->move_room * sizeof *p->move_list);
     comet_memory_give(allocator, p->sum_list, (size_t)p->sum_room * sizeof *p->sum_list);
     comet_memory_give(allocator, p, sizeof *p);
 }

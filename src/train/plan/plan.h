@@ -53,8 +53,11 @@ typedef struct comet_plan_entry {
     size_t scratch_bytes; /* CODEC: what saving or loading one takes beside it: the codec's workspace */
     comet_form form;
     int parts; /* 1, or streams of so many parts of the batch: a large NORM, which backward can take part by part */
-    /* Of a backend with fused streams: where the stream lies (a buffer; -1: none), and its room there. */
-    int buffer;
+    /*
+     * Of a backend with fused streams: where the stream lies (a buffer; -1: none), and its room there; one that is
+     * offloaded comes back to another.
+     */
+    int buffer, back_buffer;
     size_t capacity;
     int saved_at, last_at; /* times */
 } comet_plan_entry;

@@ -2,6 +2,12 @@
 /* Buffers of the forward pass: an output of its own for each node, or over an input that nobody needs any more. */
 #include "train/plan/plan_impl.h"
 
+/* 1: it is copied to the host from where it was made. */
+static int is_leaving(const comet_plan *p, const comet_plan_entry *e, int time) {
+    return p->backend->fused_streams && e->form.form == COMET_FORM_KEEP && e->form.offload &&
+           time < comet_plan_gone(p, e->saved_at);
+}
+
 /* 1: somebody reads the buffer after `time`: a later node, a backward that the value is kept for, or the loss. */
 static int is_pending(const comet_plan *p, int buffer, int time) {
     for (int v = 0; v < p->graph->value_count; v++) {
@@ -10,7 +16,7 @@ static int is_pending(const comet_plan *p, int buffer, int time) {
         if (v == p->graph->output)
             return 1;
         const int entry = p->value_entry[v];
-        if (entry >= 0 && comet_form_is_kept(&p->entries[entry].form))
+        if (entry >= 0 && (comet_form_is_kept(&p->entries[entry].form) || is_leaving(p, &p->entries[entry], time)))
             return 1;
         for (int i = time + 1; i < p->n; i++)
             if (p->graph->nodes[i].input[0] == v || p->graph->nodes[i].input[1] == v)
@@ -40,6 +46,8 @@ static void place_output(comet_plan *p, int i) {
     const int entry = p->value_entry[y];
     if (entry >= 0 && comet_form_is_kept(&p->entries[entry].form))
         comet_plan_touch(p, n->y, p->value_last_use[y]);
+    if (entry >= 0 && is_leaving(p, &p->entries[entry], i))
+        comet_plan_touch(p, n->y, comet_plan_gone(p, i));
     if (y == p->graph->output)
         comet_plan_touch(p, n->y, p->n);
 }
@@ -56,6 +64,8 @@ static void place_input(comet_plan *p) {
     p->value_buffer[x] = comet_plan_buffer(p, comet_plan_value_bytes(p, x), 0, 0);
     if (entry >= 0 && comet_form_is_kept(&p->entries[entry].form))
         comet_plan_touch(p, p->value_buffer[x], p->value_last_use[x]);
+    if (entry >= 0 && is_leaving(p, &p->entries[entry], 0))
+        comet_plan_touch(p, p->value_buffer[x], comet_plan_gone(p, 0));
 }
 
 static void place_running(comet_plan *p) {

@@ -40,6 +40,17 @@ typedef struct comet_plan_sum {
     int64_t count;
 } comet_plan_sum;
 
+/*
+ * Of a backend with fused streams, what is offloaded: at which time it must have left its buffer, or begins to come back
+ * into one. Copies go on beside the nodes in between.
+ */
+typedef struct comet_plan_move {
+    int time, entry;
+    int is_back, buffer; /* where it comes back to */
+} comet_plan_move;
+
+enum { COMET_PLAN_AHEAD = 4 }; /* nodes that a copy has to go on */
+
 /* Buffers are -1 where there is none. */
 typedef struct comet_plan_node {
     int skip;           /* a ReLU or a sum that a batch norm computes: */
@@ -72,7 +83,9 @@ struct comet_plan {
     comet_plan_entry *entries;
     comet_plan_load *load_list;
     comet_plan_sum *sum_list;
+    comet_plan_move *move_list; /* by time */
     int buffer_count, buffer_room, holds_room, entry_count, entry_room, load_count, load_room, sum_count, sum_room;
+    int move_count, move_room;
 
     /* By value. */
     int *value_buffer;    /* of the forward */
@@ -131,7 +144,11 @@ void comet_plan_saved(comet_plan *p);
 comet_status comet_plan_prepare(comet_plan *p, comet_message *message);
 void comet_plan_forward(comet_plan *p);
 void comet_plan_backward(comet_plan *p);
-void comet_plan_streams(comet_plan *p); /* places for streams, where they are the plan's */
+/* Places for streams and moves to the host and back, where they are the plan's. */
+void comet_plan_streams(comet_plan *p);
+
+/* When what is offloaded must have left its buffer. */
+int comet_plan_gone(const comet_plan *p, int saved_at);
 comet_status comet_plan_layout(comet_plan *p);
 
 /* The call of a node, with what does not change from step to step. */

@@ -58,30 +58,8 @@ static void set_bounds(const comet_plan *p, comet_plan_entry *e) {
 void comet_plan_set_size(const comet_plan *p, comet_plan_entry *e) {
     e->is_estimate = e->form.form == COMET_FORM_CODEC;
     e->stored_bytes = guess(p, e);
-    e->buffer = -1;
+    e->buffer = e->back_buffer = -1;
     e->worst_bytes = e->scratch_bytes = 0;
     if (e->is_estimate)
         set_bounds(p, e);
-}
-
-/* ---- streams in buffers ---- */
-
-/* What is seen differs from batch to batch; a step whose stream finds no room is run again. */
-static size_t capacity_of(const comet_plan *p, const comet_plan_entry *e) {
-    const size_t seen = p->options.seen ? p->options.seen(p->options.context, e) : 0;
-    const size_t wanted = seen ? seen + seen / 16 : e->stored_bytes + e->stored_bytes / 8;
-    return wanted < e->worst_bytes ? wanted : e->worst_bytes;
-}
-
-void comet_plan_streams(comet_plan *p) {
-    for (int i = 0; i < p->entry_count && p->status == COMET_OK; i++) {
-        comet_plan_entry *e = &p->entries[i];
-        if (!comet_plan_in_store(e) || e->form.form != COMET_FORM_CODEC)
-            continue;
-        const int buffer = comet_plan_buffer(p, capacity_of(p, e), e->saved_at, e->last_at);
-        if (buffer < 0)
-            return;
-        e->buffer = buffer;
-        e->capacity = p->buffers[buffer].bytes;
-    }
 }

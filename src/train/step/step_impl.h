@@ -27,6 +27,7 @@ struct comet_step {
     const comet_step_options *options; /* of the run */
     comet_step_norm norm;
     comet_loss_call loss; /* of the run */
+    int next_move;        /* of the plan's */
     int failed;           /* node whose op failed, -1 */
     int refused;          /* entry for which there was no room, -1 */
 };
@@ -49,6 +50,8 @@ comet_status comet_step_load(comet_step *s, const comet_plan_load *load);
 /* A batch norm's backward from what is held: its input, the signs of its output; one of them may be NULL. */
 comet_status comet_step_norm_backward(comet_step *s, const comet_plan_load *input, const comet_plan_load *sign,
                                       const comet_op_call *call);
+
+comet_status comet_step_move(comet_step *s, const comet_plan_move *move);
 
 void comet_step_release(comet_step *s, int entry);
 

@@ -119,6 +119,16 @@ static comet_status copy_running(comet_step *s, int back) {
     return comet_graph_copy_running(s->plan->graph, comet_step_at(s, s->plan->running), back);
 }
 
+/* What leaves for the host, or comes back from it, at a time. */
+static comet_status move(comet_step *s, int time) {
+    const comet_plan *p = s->plan;
+    comet_status status = COMET_OK;
+    for (; s->next_move < p->move_count && p->move_list[s->next_move].time <= time && status == COMET_OK;
+         s->next_move++)
+        status = comet_step_move(s, &p->move_list[s->next_move]);
+    return status;
+}
+
 static comet_status forward(comet_step *s) {
     comet_status status = s->plan->options.input_bytes ? comet_step_normalise(s, comet_step_input(s)) : COMET_OK;
     if (status == COMET_OK && s->plan->input_save >= 0)
@@ -126,15 +136,19 @@ static comet_status forward(comet_step *s) {
     for (int i = 0; i < s->plan->n && status == COMET_OK; i++) {
         s->failed = i;
         status = forward_node(s, i);
+        if (status == COMET_OK)
+            status = move(s, i);
     }
-    return status;
+    return status == COMET_OK ? move(s, s->plan->n) : status;
 }
 
 static comet_status backward(comet_step *s) {
     comet_status status = COMET_OK;
     for (int i = s->plan->n - 1; i >= 0 && status == COMET_OK; i--) {
         s->failed = i;
-        status = backward_node(s, i);
+        status = move(s, comet_plan_backward_time(s->plan, i));
+        if (status == COMET_OK)
+            status = backward_node(s, i);
     }
     return status;
 }
@@ -167,6 +181,7 @@ static comet_status await_loss(comet_step *s, comet_step_result *result) {
 static void begin(comet_step *s, const comet_step_options *options) {
     s->options = options;
     s->failed = s->refused = -1;
+    s->next_move = 0;
     memset(s->held, 0, (size_t)s->plan->entry_count);
     if (options->collect)
         comet_collect_batch_begin(options->collect);

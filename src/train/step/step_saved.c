@@ -74,6 +74,15 @@ uint64_t comet_step_learn(comet_step *s) {
     return bytes;
 }
 
+/* ---- to the host and back ---- */
+
+comet_status comet_step_move(comet_step *s, const comet_plan_move *m) {
+    if (!m->is_back)
+        return s->holder->gone(s->holder, m->entry);
+    const comet_held held = held_of(s, m->entry);
+    return s->holder->come_back(s->holder, &held, comet_step_at(s, m->buffer));
+}
+
 /* ---- using it ---- */
 
 void comet_step_release(comet_step *s, int entry) {

@@ -11,6 +11,7 @@
 #include "comet/cuda.h"
 #include "train/backend/cuda/kernels/activation.h"
 #include "train/backend/cuda/kernels/norm_tables.h"
+#include "train/backend/cuda/offload.h"
 #include "train/backend/cuda/ops/batch_norm.h"
 
 /* What the device says of a slot, beside the stream's result. */
@@ -24,7 +25,8 @@ typedef struct slot {
     comet_codec_params codec;
     int holds;    /* 1: and not released */
     int is_fresh; /* 1: and whether it fitted is not known yet */
-    int is_norm, is_known;
+    int is_norm, is_known, is_offloaded;
+    void *place; /* of what is offloaded as it is: where it came back to */
     comet_held_report report;
 } slot;
 
@@ -41,6 +43,7 @@ typedef struct holder {
     comet_cuda_result *results, *host_results;
     device_words *words, *host_words;
     int32_t *status, *host_status; /* of all decoding */
+    comet_cuda_offload *offload;
 } holder;
 
 static comet_tensor tensor_of(const comet_holder *h, const comet_held *held, const void *values) {
@@ -53,21 +56,37 @@ static comet_tensor tensor_of(const comet_holder *h, const comet_held *held, con
 
 /* ---- holding ---- */
 
-static comet_status check_form(const comet_held *held) {
-    if (held->form != COMET_FORM_CODEC || held->offload || held->parts != 1)
-        return comet_fail(COMET_ERROR_UNSUPPORTED, "%s: on a GPU only streams in the device's memory are held so far",
-                          held->name);
-    return COMET_OK;
-}
-
 static slot *begin_slot(holder *h, const comet_held *held) {
     slot *s = &h->slots[held->slot];
     s->stream = (comet_cuda_slot){held->memory, held->capacity, NULL, &h->results[held->slot]};
     s->codec = held->codec;
     s->codec.grid = NULL;
-    s->is_norm = 0;
-    s->is_known = 0;
+    s->is_norm = s->is_known = 0;
+    s->is_offloaded = held->offload;
+    s->place = NULL;
     return s;
+}
+
+/* A stream that is made: on to the host, if it shall go there. All of its room: how much of it is used nobody knows. */
+static comet_status send(holder *h, const comet_held *held) {
+    const slot *s = &h->slots[held->slot];
+    return s->is_offloaded ? comet_cuda_offload_out(h->offload, held->slot, s->stream.base, s->stream.capacity)
+                           : COMET_OK;
+}
+
+static size_t raw_bytes(const holder *h, const comet_held *held) {
+    return (size_t)(comet_shape_count(held->shape) * held->samples) * comet_dtype_size(h->base.backend->dtype);
+}
+
+/* As it is, to the host. */
+static comet_status hold_plain(holder *h, const comet_held *held, const void *values) {
+    slot *s = begin_slot(h, held);
+    const size_t bytes = raw_bytes(h, held);
+    s->report = (comet_held_report){bytes, 0};
+    s->is_known = 1;
+    h->held_count += !s->holds;
+    s->holds = 1;
+    return comet_cuda_offload_out(h->offload, held->slot, values, bytes);
 }
 
 static void note_held(holder *h, const comet_held *held, slot *s) {
@@ -86,13 +105,15 @@ static comet_status show(holder *h, const comet_held *held, const comet_tensor *
 
 static comet_status hold(comet_holder *base, const comet_held *held, const void *values) {
     holder *h = (holder *)base;
-    COMET_TRY(check_form(held));
+    if (held->form == COMET_FORM_KEEP)
+        return hold_plain(h, held, values);
     slot *s = begin_slot(h, held);
     const comet_tensor t = tensor_of(base, held, values);
     const comet_codec_exec exec = comet_cuda_exec(h->backend);
     COMET_TRY(comet_cuda_compress(&t, &s->codec, &exec, &s->stream, &h->host_results[held->slot]));
     note_held(h, held, s);
-    return show(h, held, &t, NULL);
+    COMET_TRY(show(h, held, &t, NULL));
+    return send(h, held);
 }
 
 static comet_status hold_output(comet_holder *base, const comet_held *held, const comet_op_call *call) {
@@ -151,9 +172,11 @@ static comet_status norm_streams(holder *h, const comet_held *held, const comet_
                                       residual_of(h, call, along, &add, &residual)));
     s->is_norm = 1;
     note_held(h, held, s);
-    if (along)
-        note_held(h, along, &h->slots[along->slot]);
-    return COMET_OK;
+    COMET_TRY(send(h, held));
+    if (!along)
+        return COMET_OK;
+    note_held(h, along, &h->slots[along->slot]);
+    return send(h, along);
 }
 
 static comet_status show_norm(holder *h, const comet_held *held, const comet_op_call *call,
@@ -170,7 +193,6 @@ static comet_status hold_norm(comet_holder *base, const comet_held *held, const 
     holder *h = (holder *)base;
     const comet_cuda_norm norm = comet_cuda_norm_of(call);
     const comet_held *along = output && goes_along(output) ? output : NULL;
-    COMET_TRY(check_form(held));
     COMET_TRY(comet_cuda_batch_statistics(call));
     COMET_TRY(norm_streams(h, held, along, call, &norm));
     COMET_TRY(comet_cuda_norm_mask(call));
@@ -183,14 +205,36 @@ static comet_status hold_norm(comet_holder *base, const comet_held *held, const 
 
 /* ---- using it ---- */
 
+/* ---- to the host and back ---- */
+
+static comet_status gone(comet_holder *base, int index) {
+    holder *h = (holder *)base;
+    return h->slots[index].is_offloaded ? comet_cuda_offload_await(h->offload, index) : COMET_OK;
+}
+
+static comet_status come_back(comet_holder *base, const comet_held *held, void *memory) {
+    holder *h = (holder *)base;
+    slot *s = &h->slots[held->slot];
+    s->place = s->stream.base = memory;
+    return comet_cuda_offload_back(h->offload, held->slot, memory);
+}
+
+/* What is issued from here on finds what was held. */
+static comet_status await_slot(holder *h, int index) {
+    return gone(&h->base, index);
+}
+
+/* ---- decoding ---- */
+
 /* `call` NULL: not a norm's. `epilogue` may be NULL. */
 static comet_status decode(holder *h, const comet_held *held, const comet_op_call *call,
                            const comet_cuda_epilogue *epilogue, void *values) {
-    const slot *s = &h->slots[held->slot];
+    slot *s = &h->slots[held->slot];
     const comet_tensor t = tensor_of(&h->base, held, values);
     const comet_codec_exec exec = comet_cuda_exec(h->backend);
     comet_codec_params codec = s->codec;
     comet_codec_grid grid;
+    COMET_TRY(await_slot(h, held->slot));
     if (call) {
         const comet_cuda_norm norm = comet_cuda_norm_of(call);
         COMET_TRY(comet_cuda_norm_grid(&norm, &grid));
@@ -205,8 +249,13 @@ static comet_status tell_loaded(holder *h, const comet_held *held, void *values)
 }
 
 static comet_status load_part(comet_holder *base, const comet_held *held, int part, void *values) {
+    holder *h = (holder *)base;
+    const slot *s = &h->slots[held->slot];
     (void)part; /* there is one */
-    return decode((holder *)base, held, NULL, NULL, values);
+    if (held->form != COMET_FORM_KEEP)
+        return decode(h, held, NULL, NULL, values);
+    COMET_REQUIRE(s->place == values, "%s is not where it came back to", held->name);
+    return await_slot(h, held->slot);
 }
 
 static comet_status load(comet_holder *base, const comet_held *held, void *values) {
@@ -267,10 +316,12 @@ static comet_status norm_backward(comet_holder *base, const comet_held *held, co
         call = as_shown(&call);
     }
     if (held) {
+        COMET_TRY(await_slot(h, held->slot));
         source.stream = &h->slots[held->slot].stream;
         source.codec = &h->slots[held->slot].codec;
     }
     if (output) {
+        COMET_TRY(await_slot(h, output->slot));
         source.output = &h->slots[output->slot].stream;
         source.output_codec = &h->slots[output->slot].codec;
     }
@@ -340,6 +391,7 @@ static void holder_free(comet_holder *base) {
     holder *h = (holder *)base;
     const comet_allocator *allocator = h->allocator;
     (void)cudaStreamSynchronize(h->backend->queue);
+    comet_cuda_offload_free(h->offload);
     (void)cudaFree(h->results);
     (void)cudaFree(h->words);
     (void)cudaFree(h->status);
@@ -366,6 +418,7 @@ static comet_status make(holder *h) {
     if (!h->slots || !h->fresh)
         return COMET_ERROR_MEMORY;
     memset(h->slots, 0, count * sizeof *h->slots);
+    COMET_TRY(comet_cuda_offload_new(h->count, queue, h->allocator, &h->offload));
     COMET_TRY(take_pair((void **)&h->results, (void **)&h->host_results, count * sizeof *h->results, queue));
     COMET_TRY(take_pair((void **)&h->words, (void **)&h->host_words, count * sizeof *h->words, queue));
     return take_pair((void **)&h->status, (void **)&h->host_status, sizeof *h->status, queue);
@@ -383,6 +436,8 @@ comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_op
                            .load_rebuilt = load_rebuilt,
                            .norm_backward = norm_backward,
                            .load_part = load_part,
+                           .gone = gone,
+                           .come_back = come_back,
                            .release = release,
                            .settle = settle,
                            .report = report,
