@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "base/memory.h"
 #include "comet/cuda.h"
-#include "train/backend/cuda/kernels/elementwise.h"
+#include "train/backend/cuda/kernels/activation.h"
 #include "train/backend/cuda/kernels/norm_tables.h"
 #include "train/backend/cuda/ops/batch_norm.h"
 
