@@ -88,6 +88,7 @@ tests/unit/control     tests/support
 tests/unit/data        tests/support
 tests/unit/train       tests/support/train
 tests/unit/train/collect tests/unit/train
+tests/unit/train/ops   tests/unit/train
 tests/unit/study       tests/unit/train
 tests/train            tests/unit/train
 tests/fuzz/common      tests/support
