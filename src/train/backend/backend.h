@@ -28,8 +28,14 @@ struct comet_op_call {
     const comet_graph *graph;
     const comet_node *node;
     int batch;
-    int training;   /* 0: evaluation (running statistics, nothing dropped, nothing left for a backward) */
-    int relu;       /* a batch norm: the ReLU behind it is part of it */
+    int training; /* 0: evaluation (running statistics, nothing dropped, nothing left for a backward) */
+    int relu;     /* a batch norm: the ReLU behind it is part of it */
+    /*
+     * A batch norm with a sum (comet_backend.fuses_sums): what is added to its output, before the ReLU; backward: where
+     * its gradient goes, which may be dy.
+     */
+    const void *add;
+    void *dadd;
     int normalised; /* a batch norm's backward: x[0] is not its input but that normalised */
     int accumulate; /* backward: gradients of parameters are added to what is there */
     void *state;    /* what `prepare` made */
@@ -140,12 +146,15 @@ struct comet_backend {
      * norm writes its output beside an input that is held, and its backward needs no buffer for what it reads.
      */
     int fused_streams;
+    int fuses_sums; /* 1: batch norms add what a sum behind them adds */
     const comet_backend_statistics *statistics;
     /* 1: it can compute this node at this batch, forward and, if training, backward. */
     int (*supports)(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch, int training);
     const comet_op_kernel *kernels[COMET_OP_KINDS]; /* NULL: unknown kind */
     comet_status (*images)(const comet_images_call *call);
     comet_status (*loss)(comet_loss_call *call);
+    /* NULL: what the loss gives out is there when it returns; else it is when this does. */
+    comet_status (*await_loss)(comet_loss_call *call);
     comet_status (*update)(comet_update_call *call);
     /* sum = a + b; sum may be a or b. */
     comet_status (*add)(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);

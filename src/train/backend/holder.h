@@ -98,16 +98,24 @@ struct comet_holder {
 
     comet_status (*hold)(comet_holder *holder, const comet_held *held, const void *values);
     comet_status (*hold_output)(comet_holder *holder, const comet_held *held, const comet_op_call *call);
-    /* On the grid of its ReLU's threshold, if it has one. COMET_ERROR_DIVERGED: its statistics are not finite. */
-    comet_status (*hold_norm)(comet_holder *holder, const comet_held *held, const comet_op_call *call);
+    /*
+     * On the grid of its ReLU's threshold, if it has one. `output`, of a norm with a sum: its output is held, too; else
+     * NULL. COMET_ERROR_DIVERGED: its statistics are not finite.
+     */
+    comet_status (*hold_norm)(comet_holder *holder, const comet_held *held, const comet_held *output,
+                              const comet_op_call *call);
 
     comet_status (*load)(comet_holder *holder, const comet_held *held, void *values);
     /* `call`: the norm's, of which node, batch and side count. */
     comet_status (*load_rebuilt)(comet_holder *holder, const comet_held *held, const comet_op_call *call,
                                  comet_rebuild what, void *values);
-    /* call->x[0]: room for the whole, or for one part if by_parts; of fused streams dx's, used if somebody watches. */
-    comet_status (*norm_backward)(comet_holder *holder, const comet_held *held, const comet_op_call *call,
-                                  int by_parts);
+    /*
+     * call->x[0]: room for the whole, or for one part if by_parts; of fused streams dx's, used if somebody watches. `held` NULL: the
+     * input is in call->x[0]. `output`: where the signs of a norm's output with a sum are held; NULL: call->y, or a mask.
+     * Who is told of what was loaded finds the gradient behind the sum's ReLU in call->dadd.
+     */
+    comet_status (*norm_backward)(comet_holder *holder, const comet_held *held, const comet_held *output,
+                                  const comet_op_call *call, int by_parts);
     /* Not during a run: for who watches. */
     comet_status (*load_part)(comet_holder *holder, const comet_held *held, int part, void *values);
 

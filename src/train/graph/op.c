@@ -51,17 +51,37 @@ size_t comet_op_side_bytes(const comet_graph *g, const comet_node *node, int bat
     }
 }
 
-int comet_op_fused_relu(const comet_graph *g, int batch_norm) {
-    const comet_value y = g->nodes[batch_norm].output;
+/* The node that alone uses a node's output, if it is of that kind; -1. */
+static int only_user(const comet_graph *g, int node, comet_op_kind kind) {
+    const comet_value y = g->nodes[node].output;
     int found = -1;
-    if (g->nodes[batch_norm].kind != COMET_OP_BATCH_NORM || y == g->output)
+    if (y == g->output)
         return -1;
-    for (int i = batch_norm + 1; i < g->node_count; i++)
+    for (int i = node + 1; i < g->node_count; i++)
         for (int k = 0; k < g->nodes[i].inputs; k++)
             if (g->nodes[i].input[k] == y) {
-                if (found >= 0 || g->nodes[i].kind != COMET_OP_RELU)
+                if (found >= 0 || g->nodes[i].kind != kind)
                     return -1;
                 found = i;
             }
     return found;
+}
+
+int comet_op_relu_behind(const comet_graph *g, int node) {
+    return only_user(g, node, COMET_OP_RELU);
+}
+
+int comet_op_fused_relu(const comet_graph *g, int batch_norm) {
+    return g->nodes[batch_norm].kind == COMET_OP_BATCH_NORM ? comet_op_relu_behind(g, batch_norm) : -1;
+}
+
+int comet_op_fused_sum(const comet_graph *g, int batch_norm) {
+    if (g->nodes[batch_norm].kind != COMET_OP_BATCH_NORM)
+        return -1;
+    const int sum = only_user(g, batch_norm, COMET_OP_ADD);
+    if (sum < 0)
+        return -1;
+    const comet_node *n = &g->nodes[sum];
+    const comet_value other = n->input[n->input[0] == g->nodes[batch_norm].output];
+    return g->values[other].producer < batch_norm ? sum : -1;
 }

@@ -42,4 +42,13 @@ int comet_op_argmax_bits(int kernel);
  */
 int comet_op_fused_relu(const comet_graph *g, int batch_norm);
 
+/*
+ * The sum that alone uses a batch norm's output, if its other addend is made before the norm: the two can be computed
+ * as one. -1: none.
+ */
+int comet_op_fused_sum(const comet_graph *g, int batch_norm);
+
+/* The ReLU that alone uses a node's output, -1. */
+int comet_op_relu_behind(const comet_graph *g, int node);
+
 #endif

@@ -55,10 +55,8 @@ int comet_plan_scratch(comet_plan *p, int time, size_t bytes) {
 }
 
 int comet_plan_maker(const comet_plan *p, comet_value v) {
-    int node = p->graph->values[v].producer;
-    if (node >= 0 && p->nodes[node].skip)
-        return p->graph->values[p->graph->nodes[node].input[0]].producer;
-    return node;
+    const int node = p->graph->values[v].producer;
+    return node >= 0 && p->nodes[node].skip ? p->nodes[node].made_by : node;
 }
 
 int comet_form_is_kept(const comet_form *form) {
@@ -126,24 +124,44 @@ static int take_arrays(comet_plan *p) {
     return p->nodes != NULL;
 }
 
+static void fuse(comet_plan *p, int norm, int node) {
+    p->nodes[norm].output = p->graph->nodes[node].output;
+    p->nodes[node].skip = 1;
+    p->nodes[node].made_by = norm;
+}
+
+static void fuse_relu(comet_plan *p, int norm, int relu) {
+    p->nodes[norm].relu_node = relu;
+    fuse(p, norm, relu);
+}
+
+static void fuse_sum(comet_plan *p, int norm, int sum) {
+    const comet_node *n = &p->graph->nodes[sum];
+    const int relu = comet_op_relu_behind(p->graph, sum);
+    p->nodes[norm].addend = n->input[n->input[0] == p->graph->nodes[norm].output];
+    fuse(p, norm, sum);
+    if (relu >= 0)
+        fuse_relu(p, norm, relu);
+}
+
 static void init_nodes(comet_plan *p) {
     for (int i = 0; i < p->n; i++) {
         comet_plan_node *n = &p->nodes[i];
         memset(n, 0, sizeof *n);
         n->relu_node = n->y = n->side = n->mask = n->scratch_forward = n->scratch_backward = n->needs_y = n->dy =
-            n->save = n->save_norm = -1;
+            n->save = n->save_norm = n->made_by = n->addend = n->add = n->dadd = -1;
         for (int k = 0; k < 2; k++)
             n->x[k] = n->needs_x[k] = n->dx[k] = -1;
         n->output = p->graph->nodes[i].output;
         n->identity = comet_plan_is_identity(p, i);
     }
     for (int i = 0; i < p->n; i++) {
-        int relu = comet_op_fused_relu(p->graph, i);
-        if (relu < 0)
-            continue;
-        p->nodes[i].relu_node = relu;
-        p->nodes[i].output = p->graph->nodes[relu].output;
-        p->nodes[relu].skip = 1;
+        const int relu = comet_op_fused_relu(p->graph, i);
+        const int sum = p->backend->fuses_sums ? comet_op_fused_sum(p->graph, i) : -1;
+        if (relu >= 0)
+            fuse_relu(p, i, relu);
+        if (sum >= 0)
+            fuse_sum(p, i, sum);
     }
 }
 

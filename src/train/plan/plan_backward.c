@@ -56,6 +56,8 @@ static int make_again(comet_plan *p, comet_value v, int node) {
     comet_plan_load again = {.entry = -1, .node = maker, .x = {-1, -1}};
     for (int k = 0; k < p->graph->nodes[maker].inputs; k++)
         again.x[k] = find_value(p, p->graph->nodes[maker].input[k], node);
+    if (p->nodes[maker].addend >= 0)
+        again.x[1] = find_value(p, p->nodes[maker].addend, node);
     if (p->status != COMET_OK)
         return -1;
     const int last = p->value_last_use[v] > time ? p->value_last_use[v] : time;
@@ -108,6 +110,19 @@ static int find_value(comet_plan *p, comet_value v, int node) {
     return make_again(p, v, node);
 }
 
+/* Of a batch norm with a sum: its output, or the stream of it, in which the signs are. */
+static void find_sign(comet_plan *p, int i) {
+    comet_plan_node *n = &p->nodes[i];
+    const int entry = p->value_entry[n->output];
+    if (!comet_plan_in_store(&p->entries[entry])) {
+        n->needs_y = find_value(p, n->output, i);
+        return;
+    }
+    add_load(p, i, entry, -1, COMET_REBUILD_NOTHING);
+    if (p->status == COMET_OK)
+        p->load_list[p->load_count - 1].use = COMET_LOAD_SIGN;
+}
+
 static void find_needs(comet_plan *p, int i) {
     const comet_node *node = &p->graph->nodes[i];
     comet_plan_node *n = &p->nodes[i];
@@ -129,6 +144,8 @@ static void find_needs(comet_plan *p, int i) {
         n->needs_x[0] = find_value(p, node->input[0], i);
     if (traits & COMET_NEEDS_X1)
         n->needs_x[1] = find_value(p, node->input[1], i);
+    if (n->addend >= 0 && n->relu_node >= 0 && n->mask < 0)
+        find_sign(p, i);
     if ((traits & COMET_NEEDS_Y) || ((traits & COMET_NEEDS_SIGN) && n->mask < 0))
         n->needs_y = find_value(p, node->output, i);
 }
@@ -206,13 +223,21 @@ static int spent_need(comet_plan *p, int i) {
 static int place_over(comet_plan *p, int i) {
     const unsigned traits = comet_op_traits(p->graph, &p->graph->nodes[i]);
     /* What a fused norm decodes for those who look at it goes where its gradient will be. */
-    if (p->backend->fused_streams && p->nodes[i].normalised)
+    if (p->backend->fused_streams && (p->nodes[i].normalised || p->nodes[i].addend >= 0))
         return -1;
     if ((traits & COMET_DX_OVER_DY) && p->buffer_holds[p->nodes[i].dy] == 1)
         return p->nodes[i].dy;
     /* Fused norms read their input while they write. */
     const int beside = p->backend->fused_streams && p->graph->nodes[i].kind == COMET_OP_BATCH_NORM;
     return (traits & COMET_DX_OVER_NEED) && !beside ? spent_need(p, i) : -1;
+}
+
+/* The gradient of what a batch norm adds: over the output's, unless others share that. */
+static void place_addend(comet_plan *p, int i) {
+    comet_plan_node *n = &p->nodes[i];
+    const int time = comet_plan_backward_time(p, i);
+    n->dadd =
+        p->buffer_holds[n->dy] == 1 ? n->dy : comet_plan_buffer(p, comet_plan_value_bytes(p, n->addend), time, time);
 }
 
 static void compute(comet_plan *p, int i) {
@@ -227,10 +252,14 @@ static void compute(comet_plan *p, int i) {
         if (n->dx[k] < 0)
             return;
     }
+    if (n->addend >= 0)
+        place_addend(p, i);
     let_go(p, n->output);
     for (int k = 0; k < node->inputs; k++)
         if (n->dx[k] >= 0)
             contribute(p, i, node->input[k], n->dx[k]);
+    if (n->dadd >= 0 && p->value_trained[n->addend])
+        contribute(p, i, n->addend, n->dadd);
 }
 
 static void place_scratch(comet_plan *p, int i) {

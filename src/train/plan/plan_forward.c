@@ -60,8 +60,10 @@ static void place_input(comet_plan *p) {
 
 static void place_running(comet_plan *p) {
     const size_t bytes = comet_graph_running_bytes(p->graph);
+    /* Whether streams found room a device says when the step ends. */
+    const int last = p->backend->fused_streams ? 2 * p->n : p->n;
     if (bytes && p->options.training)
-        p->running = comet_plan_buffer(p, bytes, 0, p->n);
+        p->running = comet_plan_buffer(p, bytes, 0, last);
 }
 
 void comet_plan_forward(comet_plan *p) {
@@ -74,6 +76,10 @@ void comet_plan_forward(comet_plan *p) {
         for (int k = 0; k < p->graph->nodes[i].inputs; k++) {
             n->x[k] = p->value_buffer[p->graph->nodes[i].input[k]];
             comet_plan_touch(p, n->x[k], i);
+        }
+        if (n->addend >= 0) {
+            n->add = p->value_buffer[n->addend];
+            comet_plan_touch(p, n->add, i);
         }
         place_output(p, i);
         if (!n->identity)

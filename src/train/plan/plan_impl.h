@@ -13,9 +13,10 @@ typedef struct comet_buffer {
 
 /* What an entry is loaded for. */
 typedef enum comet_load_use {
-    COMET_LOAD_OPERAND,      /* before the backward */
-    COMET_LOAD_NORM_WHOLE,   /* by a batch norm's backward, during it */
-    COMET_LOAD_NORM_BY_PARTS /* the same, a part at a time */
+    COMET_LOAD_OPERAND,       /* before the backward */
+    COMET_LOAD_NORM_WHOLE,    /* by a batch norm's backward, during it */
+    COMET_LOAD_NORM_BY_PARTS, /* the same, a part at a time */
+    COMET_LOAD_SIGN /* by the backward of a batch norm with a sum: of its output's stream only the signs are read */
 } comet_load_use;
 
 /*
@@ -41,10 +42,13 @@ typedef struct comet_plan_sum {
 
 /* Buffers are -1 where there is none. */
 typedef struct comet_plan_node {
-    int skip;           /* a ReLU that its batch norm computes */
+    int skip;           /* a ReLU or a sum that a batch norm computes: */
+    int made_by;        /* that one, -1 */
     int identity;       /* its output is its input: nothing to do */
-    int relu_node;      /* the node of that ReLU, -1 */
-    comet_value output; /* the ReLU's output, or its own */
+    int relu_node;      /* a batch norm's: the node of that ReLU, -1 */
+    comet_value addend; /* of the sum that it computes, -1 */
+    comet_value output; /* the ReLU's output, the sum's, or its own */
+    int add, dadd;      /* the addend and its gradient */
     int x[2], y, side, mask, scratch_forward, scratch_backward;
     int needs_x[2], needs_y; /* backward */
     int normalised;          /* needs_x[0] is u */

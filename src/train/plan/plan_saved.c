@@ -15,13 +15,19 @@ static int parts_of(const comet_plan *p, const comet_plan_entry *e) {
     return is_large && p->options.batch % COMET_PLAN_PARTS == 0 ? COMET_PLAN_PARTS : 1;
 }
 
+/* The output of a batch norm with a sum is called as where they are nodes of their own. */
+static int named_after(const comet_plan *p, comet_saved_kind kind, int node) {
+    const int summed = kind == COMET_SAVED_VALUE && p->nodes[node].addend >= 0;
+    return summed && p->nodes[node].relu_node >= 0 ? p->nodes[node].relu_node : node;
+}
+
 static comet_plan_entry entry_for(const comet_plan *p, comet_saved_kind kind, int node, comet_value v, size_t bytes) {
     comet_plan_entry e = {
         .kind = kind, .node = node, .value = v, .raw_bytes = bytes, .stored_bytes = bytes, .parts = 1};
     e.op = node < 0 ? COMET_OP_INPUT : p->graph->nodes[node].kind;
     e.shape = *comet_value_shape(p->graph, v);
     e.form.codec = (comet_codec_params)COMET_CODEC_PARAMS_INIT;
-    snprintf(e.name, sizeof e.name, "%s", node < 0 ? "input" : p->graph->nodes[node].name);
+    snprintf(e.name, sizeof e.name, "%s", node < 0 ? "input" : p->graph->nodes[named_after(p, kind, node)].name);
     e.saved_at = node < 0 ? 0 : node;
     return e;
 }
@@ -48,8 +54,10 @@ static void ask(comet_plan *p, comet_plan_entry *e) {
 
 /* ---- batch norms, stored once ---- */
 
-/* From u come the norm's own output, or that of the ReLU it computes, and that of a SiLU behind it. */
+/* From u come the norm's own output, or that of the ReLU it computes, and that of a SiLU behind it; but not a sum. */
 static void mark_rebuildable(comet_plan *p, int node, int entry) {
+    if (p->nodes[node].addend >= 0)
+        return;
     const comet_value y = p->graph->nodes[node].output;
     if (p->nodes[node].relu_node >= 0) {
         p->value_norm[p->nodes[node].output] = entry;
@@ -72,7 +80,7 @@ static void save_norms(comet_plan *p) {
             continue;
         comet_plan_entry e =
             entry_for(p, COMET_SAVED_NORM, i, node->input[0], comet_plan_value_bytes(p, node->input[0]));
-        e.has_relu = p->nodes[i].relu_node >= 0;
+        e.has_relu = p->nodes[i].relu_node >= 0 && p->nodes[i].addend < 0;
         e.uses = 1;
         ask(p, &e);
         if (e.form.form != COMET_FORM_CODEC || e.form.codec.codec != COMET_CODEC_EB)
@@ -131,12 +139,17 @@ static int lone_relu(const comet_plan *p, int node) {
     return p->graph->nodes[node].kind == COMET_OP_RELU && !p->nodes[node].skip;
 }
 
+/* So does that behind a sum which a batch norm computes. */
+static int summed_relu(const comet_plan *p, int node) {
+    return p->nodes[node].relu_node >= 0 && p->nodes[node].addend >= 0;
+}
+
 static void choose_forms(comet_plan *p) {
     for (int i = 0; i < p->entry_count; i++) {
         comet_plan_entry *e = &p->entries[i];
         if (e->kind != COMET_SAVED_VALUE)
             continue;
-        e->has_relu = e->node >= 0 && lone_relu(p, e->node);
+        e->has_relu = e->node >= 0 && (lone_relu(p, e->node) || summed_relu(p, e->node));
         ask(p, e);
         comet_plan_set_size(p, e);
     }
@@ -162,7 +175,8 @@ static int is_exact(const comet_plan *p, comet_value v, int node) {
     for (int k = 0; node >= 0 && k < p->graph->nodes[node].inputs; k++)
         if (!p->value_exact[comet_plan_root(p, p->graph->nodes[node].input[k])])
             return 0;
-    return 1;
+    const comet_value addend = node >= 0 ? p->nodes[node].addend : -1;
+    return addend < 0 || p->value_exact[comet_plan_root(p, addend)];
 }
 
 static void find_exact(comet_plan *p) {
@@ -184,21 +198,34 @@ static void add_side(comet_plan *p, int node, comet_saved_kind kind, size_t byte
 /* 1: where the ReLU was on is known exactly without a mask. */
 static int knows_sign(const comet_plan *p, int node) {
     const comet_node *op = &p->graph->nodes[node];
-    const int fused = p->nodes[node].relu_node >= 0;
+    const int fused = p->nodes[node].relu_node >= 0 && !summed_relu(p, node);
     if (fused && p->norm_entry[node] >= 0)
         return 1;
-    const int entry = fused ? p->value_entry[comet_plan_root(p, op->input[0])] : p->value_entry[op->output];
+    const comet_value y = p->nodes[node].output;
+    const int entry = fused ? p->value_entry[comet_plan_root(p, op->input[0])] : p->value_entry[y];
     if (entry < 0)
         return 0;
     if (fused)
         return p->value_exact[comet_plan_root(p, op->input[0])];
-    return p->value_exact[op->output] || comet_form_keeps_sign(&p->entries[entry]);
+    return p->value_exact[y] || comet_form_keeps_sign(&p->entries[entry]);
 }
 
 static size_t side_bytes(const comet_plan *p, int node) {
     const comet_op_kernel *kernel = p->backend->kernels[p->graph->nodes[node].kind];
     const comet_op_call call = comet_plan_call(p, node);
     return kernel->side ? kernel->side(&call) : comet_op_side_bytes(p->graph, &p->graph->nodes[node], p->options.batch);
+}
+
+/* Of a stream a batch norm with a sum reads the signs alone: nothing is loaded for it, nor kept for longer. */
+static void need_sign(comet_plan *p, int node) {
+    const comet_value y = p->nodes[node].output;
+    comet_plan_entry *e = &p->entries[p->value_entry[y]];
+    if (!comet_plan_in_store(e)) {
+        need(p, y, node);
+        return;
+    }
+    e->uses++;
+    e->last_at = comet_plan_backward_time(p, node);
 }
 
 static void save_sides(comet_plan *p) {
@@ -215,6 +242,8 @@ static void save_sides(comet_plan *p) {
         }
         if (lone_relu(p, i))
             need(p, p->graph->nodes[i].output, i);
+        if (summed_relu(p, i))
+            need_sign(p, i);
     }
 }
 

@@ -9,7 +9,7 @@
 
 /* A batch norm whose backward reads what is held. */
 typedef struct comet_step_norm {
-    const comet_op_call *call; /* NULL: there is none under way */
+    const comet_op_call *call; /* as it is seen; NULL: there is none under way */
     int slot, parts, by_parts;
     int seen; /* parts that were there once */
 } comet_step_norm;
@@ -26,8 +26,9 @@ struct comet_step {
     comet_holder_watch watch;
     const comet_step_options *options; /* of the run */
     comet_step_norm norm;
-    int failed;  /* node whose op failed, -1 */
-    int refused; /* entry for which there was no room, -1 */
+    comet_loss_call loss; /* of the run */
+    int failed;           /* node whose op failed, -1 */
+    int refused;          /* entry for which there was no room, -1 */
 };
 
 static inline void *comet_step_at(const comet_step *s, int buffer) {
@@ -39,13 +40,15 @@ static inline void *comet_step_at(const comet_step *s, int buffer) {
 /* Holds a value that is there, an op's output, a batch norm's input: these two are computed. */
 comet_status comet_step_hold(comet_step *s, int entry, const void *values);
 comet_status comet_step_hold_output(comet_step *s, int entry, const comet_op_call *call);
-comet_status comet_step_hold_norm(comet_step *s, int entry, const comet_op_call *call);
+/* `output`: the entry of what it makes of a sum, -1. */
+comet_status comet_step_hold_norm(comet_step *s, int entry, int output, const comet_op_call *call);
 
 /* An operand of a backward. */
 comet_status comet_step_load(comet_step *s, const comet_plan_load *load);
 
-/* A batch norm's backward from what is held. */
-comet_status comet_step_norm_backward(comet_step *s, const comet_plan_load *load, const comet_op_call *call);
+/* A batch norm's backward from what is held: its input, the signs of its output; one of them may be NULL. */
+comet_status comet_step_norm_backward(comet_step *s, const comet_plan_load *input, const comet_plan_load *sign,
+                                      const comet_op_call *call);
 
 void comet_step_release(comet_step *s, int entry);
 

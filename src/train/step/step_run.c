@@ -24,9 +24,10 @@ static comet_status forward_node(comet_step *s, int i) {
     call.x[0] = comet_step_at(s, n->x[0]);
     call.x[1] = comet_step_at(s, n->x[1]);
     call.y = comet_step_at(s, n->y);
+    call.add = comet_step_at(s, n->add);
     call.scratch = comet_step_at(s, n->scratch_forward);
-    if (n->save_norm >= 0) /* its output is not held: it is rebuilt */
-        return comet_step_hold_norm(s, n->save_norm, &call);
+    if (n->save_norm >= 0) /* its output is not held, it is rebuilt; but for that of a sum */
+        return comet_step_hold_norm(s, n->save_norm, n->save, &call);
     return n->save >= 0 ? comet_step_hold_output(s, n->save, &call)
                         : s->plan->backend->kernels[call.node->kind]->forward(&call);
 }
@@ -36,7 +37,10 @@ static comet_status forward_again(comet_step *s, const comet_plan_load *l) {
     const comet_op_kernel *kernel = s->plan->backend->kernels[call.node->kind];
     call.mask = NULL; /* it was written when forward ran first */
     call.x[0] = comet_step_at(s, l->x[0]);
-    call.x[1] = comet_step_at(s, l->x[1]);
+    if (s->plan->nodes[l->node].addend >= 0)
+        call.add = comet_step_at(s, l->x[1]);
+    else
+        call.x[1] = comet_step_at(s, l->x[1]);
     call.y = comet_step_at(s, l->buffer);
     call.scratch = comet_step_at(s, l->scratch);
     return kernel->forward_again ? kernel->forward_again(&call) : kernel->forward(&call);
@@ -50,8 +54,12 @@ static const float *norm_side(const comet_step *s, const comet_node *node) {
                : NULL;
 }
 
-/* `held`: a batch norm's input, which the holder has; NULL: all that is needed is there. */
-static comet_status run_backward(comet_step *s, int i, const comet_plan_load *held) {
+/* What comes during the backward of a batch norm, from the holder; NULL where all that is needed is there. */
+typedef struct norm_loads {
+    const comet_plan_load *input, *sign;
+} norm_loads;
+
+static comet_status run_backward(comet_step *s, int i, const norm_loads *loads) {
     const comet_plan_node *n = &s->plan->nodes[i];
     comet_op_call call = call_of(s, i);
     for (int k = 0; k < 2; k++) {
@@ -60,26 +68,29 @@ static comet_status run_backward(comet_step *s, int i, const comet_plan_load *he
     }
     call.y = comet_step_at(s, n->needs_y);
     call.dy = comet_step_at(s, n->dy);
+    call.dadd = comet_step_at(s, n->dadd);
     call.normalised = n->normalised;
     call.scratch = comet_step_at(s, n->scratch_backward);
-    if (held && s->plan->backend->fused_streams) /* where those who look at it find what was held */
+    if (loads->input && s->plan->backend->fused_streams) /* where those who look at it find what was held */
         call.x[0] = call.dx[0];
-    if (held)
-        return comet_step_norm_backward(s, held, &call);
+    if (loads->input || loads->sign)
+        return comet_step_norm_backward(s, loads->input, loads->sign, &call);
     const comet_op_kernel *kernel = s->plan->backend->kernels[call.node->kind];
     if (s->options->collect)
         comet_collect_backward(s->options->collect, &call, norm_side(s, call.node));
     return kernel->backward ? kernel->backward(&call) : COMET_OK;
 }
 
-/* What comes into buffers before the backward of a node. *held: what comes during it. */
-static comet_status load_operands(comet_step *s, const comet_plan_node *n, const comet_plan_load **held) {
+/* What comes into buffers before the backward of a node; *held comes during it. */
+static comet_status load_operands(comet_step *s, const comet_plan_node *n, norm_loads *held) {
     comet_status status = COMET_OK;
-    *held = NULL;
+    *held = (norm_loads){0};
     for (int k = 0; k < n->loads && status == COMET_OK; k++) {
         const comet_plan_load *l = &s->plan->load_list[n->first_load + k];
-        if (l->use != COMET_LOAD_OPERAND)
-            *held = l;
+        if (l->use == COMET_LOAD_SIGN)
+            held->sign = l;
+        else if (l->use != COMET_LOAD_OPERAND)
+            held->input = l;
         else
             status = l->entry >= 0 ? comet_step_load(s, l) : forward_again(s, l);
     }
@@ -89,12 +100,12 @@ static comet_status load_operands(comet_step *s, const comet_plan_node *n, const
 static comet_status backward_node(comet_step *s, int i) {
     const comet_plan *p = s->plan;
     const comet_plan_node *n = &p->nodes[i];
-    const comet_plan_load *held;
+    norm_loads held;
     if (n->dy < 0)
         return COMET_OK;
     comet_status status = load_operands(s, n, &held);
     if (status == COMET_OK && !n->identity)
-        status = run_backward(s, i, held);
+        status = run_backward(s, i, &held);
     for (int k = 0; k < n->sums && status == COMET_OK; k++) {
         const comet_plan_sum *sum = &p->sum_list[n->first_sum + k];
         status = p->backend->add(p->backend, comet_step_at(s, sum->sum), comet_step_at(s, sum->a),
@@ -128,22 +139,28 @@ static comet_status backward(comet_step *s) {
     return status;
 }
 
-static comet_status loss(comet_step *s, comet_step_result *result) {
+static comet_status loss(comet_step *s) {
     const comet_plan *p = s->plan;
     const comet_step_options *o = s->options;
     const int some = !p->options.training && o->count > 0 && o->count < p->options.batch;
-    comet_loss_call call = {.backend = p->backend,
-                            .batch = some ? o->count : p->options.batch,
-                            .classes = p->graph->values[p->graph->output].shape.channels,
-                            .logits = comet_step_logits(s),
-                            .labels = o->labels,
-                            .smoothing = o->smoothing,
-                            .gradient_scale = o->gradient_scale > 0 ? o->gradient_scale : 1,
-                            .dlogits = comet_step_at(s, p->dlogits)};
-    comet_status status = p->backend->loss(&call);
-    result->loss = call.loss;
-    result->top1 = call.top1;
-    result->top5 = call.top5;
+    s->loss = (comet_loss_call){.backend = p->backend,
+                                .batch = some ? o->count : p->options.batch,
+                                .classes = p->graph->values[p->graph->output].shape.channels,
+                                .logits = comet_step_logits(s),
+                                .labels = o->labels,
+                                .smoothing = o->smoothing,
+                                .gradient_scale = o->gradient_scale > 0 ? o->gradient_scale : 1,
+                                .dlogits = comet_step_at(s, p->dlogits)};
+    return p->backend->loss(&s->loss);
+}
+
+/* What the loss was, when it is known. */
+static comet_status await_loss(comet_step *s, comet_step_result *result) {
+    const comet_backend *backend = s->plan->backend;
+    comet_status status = backend->await_loss ? backend->await_loss(&s->loss) : COMET_OK;
+    result->loss = s->loss.loss;
+    result->top1 = s->loss.top1;
+    result->top5 = s->loss.top5;
     return status;
 }
 
@@ -167,9 +184,23 @@ static comet_status settle(comet_step *s) {
     return status;
 }
 
-static comet_status forward_settled(comet_step *s) {
+/*
+ * Whether all is held is asked before backward where backward adds to what is there. Else at the end: a device is not
+ * waited for in the middle, and what a step that is run again has made of gradients is written over.
+ */
+static int settles_early(const comet_step *s) {
+    return s->options->accumulate || s->options->collect;
+}
+
+static comet_status forward_and_loss(comet_step *s, comet_step_result *result) {
     comet_status status = forward(s);
-    return status == COMET_OK ? settle(s) : status;
+    if (status == COMET_OK && settles_early(s))
+        status = settle(s);
+    if (status != COMET_OK)
+        return status;
+    s->failed = -1;
+    result->spilled_bytes = s->holder ? s->holder->stats(s->holder).spilled_bytes : 0; /* all is saved, none loaded */
+    return loss(s);
 }
 
 static comet_status run(comet_step *s, comet_step_result *result) {
@@ -179,17 +210,16 @@ static comet_status run(comet_step *s, comet_step_result *result) {
         status = copy_running(s, 0);
     if (status != COMET_OK)
         return status;
-    status = forward_settled(s);
+    status = forward_and_loss(s, result);
+    if (status == COMET_OK && s->plan->options.training)
+        status = backward(s);
+    if (status == COMET_OK && !settles_early(s))
+        status = settle(s);
     if (status != COMET_OK) {
         (void)copy_running(s, 1);
         return status;
     }
-    s->failed = -1;
-    result->spilled_bytes = s->holder ? s->holder->stats(s->holder).spilled_bytes : 0; /* all is saved, none loaded */
-    status = loss(s, result);
-    if (status == COMET_OK && s->plan->options.training)
-        status = backward(s);
-    return status;
+    return await_loss(s, result);
 }
 
 static void end(comet_step *s, comet_step_result *result, comet_status status) {

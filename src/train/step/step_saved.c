@@ -2,6 +2,14 @@
 /* What a step saves, and how it comes back: entries of the plan as the holder understands them. */
 #include "train/step/step_impl.h"
 
+/* To measure a tensor before it is compressed takes a pass over it: the rms of the last step stands for it. */
+static void use_last_rms(comet_codec_params *codec, double rms) {
+    if (codec->codec != COMET_CODEC_EB || codec->bound_kind != COMET_BOUND_RELATIVE || rms <= 0)
+        return;
+    codec->bound_kind = COMET_BOUND_ABSOLUTE;
+    codec->bound *= rms;
+}
+
 static comet_held held_of(const comet_step *s, int entry) {
     const comet_plan_entry *e = &s->plan->entries[entry];
     const comet_learned_entry *known = comet_learned_at(s->learned, entry);
@@ -17,6 +25,8 @@ static comet_held held_of(const comet_step *s, int entry) {
                        .capacity = e->capacity};
     held.codec.bound_kind = known->bound_kind;
     held.codec.bound = known->bound;
+    if (s->plan->backend->fused_streams && e->kind == COMET_SAVED_VALUE)
+        use_last_rms(&held.codec, known->rms);
     held.codec.seed = s->options->seed ^ (s->options->step << 20) ^ ((uint64_t)s->options->rank << 48) ^
                       (uint64_t)(entry * COMET_PLAN_PARTS);
     return held;
@@ -41,9 +51,15 @@ comet_status comet_step_hold_output(comet_step *s, int entry, const comet_op_cal
     return note_held(s, entry, s->holder->hold_output(s->holder, &held, call));
 }
 
-comet_status comet_step_hold_norm(comet_step *s, int entry, const comet_op_call *call) {
+comet_status comet_step_hold_norm(comet_step *s, int entry, int output, const comet_op_call *call) {
     const comet_held held = held_of(s, entry);
-    return note_held(s, entry, s->holder->hold_norm(s->holder, &held, call));
+    comet_held y = {0};
+    if (output >= 0)
+        y = held_of(s, output);
+    comet_status status = s->holder->hold_norm(s->holder, &held, output >= 0 ? &y : NULL, call);
+    if (output >= 0)
+        s->held[output] = status == COMET_OK;
+    return note_held(s, entry, status);
 }
 
 uint64_t comet_step_learn(comet_step *s) {
@@ -97,14 +113,33 @@ comet_status comet_step_load(comet_step *s, const comet_plan_load *l) {
     return status;
 }
 
-comet_status comet_step_norm_backward(comet_step *s, const comet_plan_load *l, const comet_op_call *call) {
-    const comet_held held = held_of(s, l->entry);
-    const int by_parts = l->use == COMET_LOAD_NORM_BY_PARTS;
-    s->norm = (comet_step_norm){call, l->entry, held.parts, by_parts, 0};
-    comet_status status = s->holder->norm_backward(s->holder, &held, call, by_parts);
+/* Whoever looks at a norm with a sum sees it without: the holder has the gradient behind the sum's ReLU in dadd. */
+static comet_op_call seen_call(const comet_op_call *call) {
+    comet_op_call seen = *call;
+    if (call->dadd && call->relu) {
+        seen.dy = call->dadd;
+        seen.relu = 0;
+    }
+    return seen;
+}
+
+comet_status comet_step_norm_backward(comet_step *s, const comet_plan_load *input, const comet_plan_load *sign,
+                                      const comet_op_call *call) {
+    const comet_op_call seen = seen_call(call);
+    const int by_parts = input && input->use == COMET_LOAD_NORM_BY_PARTS;
+    comet_held held = {0}, y = {0};
+    if (input) {
+        held = held_of(s, input->entry);
+        s->norm = (comet_step_norm){&seen, input->entry, held.parts, by_parts, 0};
+    }
+    if (sign)
+        y = held_of(s, sign->entry);
+    comet_status status = s->holder->norm_backward(s->holder, input ? &held : NULL, sign ? &y : NULL, call, by_parts);
     s->norm.call = NULL;
-    if (l->is_last)
-        comet_step_release(s, l->entry);
+    if (input && input->is_last)
+        comet_step_release(s, input->entry);
+    if (sign && sign->is_last)
+        comet_step_release(s, sign->entry);
     return status;
 }
 

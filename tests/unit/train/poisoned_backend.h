@@ -314,10 +314,11 @@ static inline comet_status poisoned_hold_output(comet_holder *base, const comet_
     return poisoned_close(inner->hold_output(inner, held, &given));
 }
 
-static inline comet_status poisoned_hold_norm(comet_holder *base, const comet_held *held, const comet_op_call *call) {
+static inline comet_status poisoned_hold_norm(comet_holder *base, const comet_held *held, const comet_held *output,
+                                              const comet_op_call *call) {
     const comet_op_call given = poisoned_call(call);
     comet_holder *inner = poisoned_inside(base);
-    return poisoned_close(inner->hold_norm(inner, held, &given));
+    return poisoned_close(inner->hold_norm(inner, held, output, &given));
 }
 
 static inline comet_status poisoned_load(comet_holder *base, const comet_held *held, void *values) {
@@ -332,11 +333,11 @@ static inline comet_status poisoned_load_rebuilt(comet_holder *base, const comet
     return poisoned_close(inner->load_rebuilt(inner, held, &given, what, values));
 }
 
-static inline comet_status poisoned_norm_backward(comet_holder *base, const comet_held *held, const comet_op_call *call,
-                                                  int by_parts) {
+static inline comet_status poisoned_norm_backward(comet_holder *base, const comet_held *held, const comet_held *output,
+                                                  const comet_op_call *call, int by_parts) {
     const comet_op_call given = poisoned_call(call);
     comet_holder *inner = poisoned_inside(base);
-    return poisoned_close(inner->norm_backward(inner, held, &given, by_parts));
+    return poisoned_close(inner->norm_backward(inner, held, output, &given, by_parts));
 }
 
 static inline comet_status poisoned_load_part(comet_holder *base, const comet_held *held, int part, void *values) {

@@ -127,7 +127,9 @@ static double normalised_rms(const comet_op_call *call) {
 }
 
 /* The input is held between its statistics, which the grid needs, and the output, which may be written over it. */
-static comet_status hold_norm(comet_holder *base, const comet_held *held, const comet_op_call *call) {
+static comet_status hold_norm(comet_holder *base, const comet_held *held, const comet_held *output,
+                              const comet_op_call *call) {
+    (void)output; /* of sums that norms compute, which is not done on a CPU */
     comet_codec_grid grid;
     comet_cpu_norm_statistics(call);
     comet_cpu_norm_grid(call, &grid);
@@ -179,7 +181,9 @@ static comet_status fetch(void *context, int part) {
     return load_watched(s->holder, s->held, part, s->values);
 }
 
-static comet_status norm_backward(comet_holder *base, const comet_held *held, const comet_op_call *call, int by_parts) {
+static comet_status norm_backward(comet_holder *base, const comet_held *held, const comet_held *output,
+                                  const comet_op_call *call, int by_parts) {
+    (void)output;
     source s = {base, held, (float *)call->x[0]};
     if (by_parts)
         return comet_cpu_norm_backward_by_parts(call, &(comet_norm_parts){held->parts, fetch, &s});

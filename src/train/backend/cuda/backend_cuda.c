@@ -84,10 +84,12 @@ comet_status comet_backend_cuda_memory(const comet_backend *backend, size_t *fre
 static void fill(comet_backend *backend) {
     backend->name = "cuda";
     backend->fused_streams = 1;
+    backend->fuses_sums = 1;
     backend->statistics = &comet_cuda_statistics;
     backend->supports = supports;
     backend->images = comet_cuda_images;
-    backend->loss = comet_cuda_loss;
+    backend->loss = comet_cuda_loss_issue;
+    backend->await_loss = comet_cuda_loss_await;
     backend->update = comet_cuda_update;
     backend->add = comet_cuda_add;
     backend->measure = measure;
@@ -137,10 +139,10 @@ static comet_status open_device(comet_backend_cuda *b, comet_message *message) {
     if (status == COMET_OK)
         status = comet_cuda_space_new(b->queue, b->allocator, &b->weights_stale, &b->space);
     b->base.space = b->space;
-    return status == COMET_OK ? COMET_OK
-                              : comet_message_set(message, status, "GPU %d: %s", (int)b->options.device,
-                                                  comet_last_error()[0] ? comet_last_error()
-                                                                        : comet_status_string(status));
+    return status == COMET_OK
+               ? COMET_OK
+               : comet_message_set(message, status, "GPU %d: %s", (int)b->options.device,
+                                   comet_last_error()[0] ? comet_last_error() : comet_status_string(status));
 }
 
 static comet_status check(const comet_backend_cuda_options *o, comet_message *message) {

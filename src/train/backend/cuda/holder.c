@@ -22,7 +22,8 @@ typedef struct device_words {
 typedef struct slot {
     comet_cuda_slot stream;
     comet_codec_params codec;
-    int holds; /* 1: and not released */
+    int holds;    /* 1: and not released */
+    int is_fresh; /* 1: and whether it fitted is not known yet */
     int is_norm, is_known;
     comet_held_report report;
 } slot;
@@ -72,8 +73,9 @@ static slot *begin_slot(holder *h, const comet_held *held) {
 static void note_held(holder *h, const comet_held *held, slot *s) {
     h->held_count += !s->holds;
     s->holds = 1;
-    if (h->fresh_count < h->count)
+    if (!s->is_fresh)
         h->fresh[h->fresh_count++] = held->slot;
+    s->is_fresh = 1;
 }
 
 static comet_status show(holder *h, const comet_held *held, const comet_tensor *values, const comet_codec_grid *grid) {
@@ -112,23 +114,71 @@ static comet_status set_norm_bound(holder *h, const comet_held *held, const come
     return COMET_OK;
 }
 
-/* Statistics, which the grid needs; then output and stream in one pass. */
-static comet_status hold_norm(comet_holder *base, const comet_held *held, const comet_op_call *call) {
-    holder *h = (holder *)base;
-    COMET_TRY(check_form(held));
+/* A stream of a sum that the norm's kernel can write beside that of its input. */
+static int goes_along(const comet_held *output) {
+    const comet_codec_params *c = &output->codec;
+    return output->form == COMET_FORM_CODEC && c->codec == COMET_CODEC_EB && c->keep_mask && !c->checksum &&
+           c->rounding == COMET_ROUND_NEAREST && c->bound_kind == COMET_BOUND_ABSOLUTE;
+}
+
+/* What a sum adds to the forward pass; NULL without one. `output` NULL: its stream is not made along with it. */
+static const comet_cuda_norm_residual *residual_of(holder *h, const comet_op_call *call, const comet_held *output,
+                                                   const comet_tensor *add, comet_cuda_norm_residual *residual) {
+    if (!call->add)
+        return NULL;
+    *residual = (comet_cuda_norm_residual)COMET_CUDA_NORM_RESIDUAL_INIT;
+    residual->add = add;
+    if (output) {
+        slot *s = begin_slot(h, output);
+        residual->y_slot = &s->stream;
+        residual->y_params = &s->codec;
+        residual->y_host = &h->host_results[output->slot];
+    }
+    return residual;
+}
+
+/* Output and stream, or streams, in one pass. */
+static comet_status norm_streams(holder *h, const comet_held *held, const comet_held *along, const comet_op_call *call,
+                                 const comet_cuda_norm *norm) {
     slot *s = begin_slot(h, held);
-    const comet_cuda_norm norm = comet_cuda_norm_of(call);
     const comet_tensor x = comet_cuda_tensor(call, call->node->input[0], call->x[0]),
-                       y = comet_cuda_tensor(call, call->node->output, call->y);
+                       y = comet_cuda_tensor(call, call->node->output, call->y),
+                       add = comet_cuda_tensor(call, call->node->output, call->add);
     const comet_codec_exec exec = comet_cuda_exec(h->backend);
-    comet_codec_grid grid;
-    COMET_TRY(comet_cuda_batch_statistics(call));
-    COMET_TRY(set_norm_bound(h, held, call, &norm, s));
-    COMET_TRY(comet_cuda_norm_forward(&norm, &x, &y, &s->codec, &exec, &s->stream, &h->host_results[held->slot], NULL));
+    comet_cuda_norm_residual residual;
+    COMET_TRY(set_norm_bound(h, held, call, norm, s));
+    COMET_TRY(comet_cuda_norm_forward(norm, &x, &y, &s->codec, &exec, &s->stream, &h->host_results[held->slot],
+                                      residual_of(h, call, along, &add, &residual)));
     s->is_norm = 1;
     note_held(h, held, s);
-    COMET_TRY(comet_cuda_norm_grid(&norm, &grid));
+    if (along)
+        note_held(h, along, &h->slots[along->slot]);
+    return COMET_OK;
+}
+
+static comet_status show_norm(holder *h, const comet_held *held, const comet_op_call *call,
+                              const comet_cuda_norm *norm) {
+    const comet_tensor x = comet_cuda_tensor(call, call->node->input[0], call->x[0]);
+    comet_codec_grid grid;
+    COMET_TRY(comet_cuda_norm_grid(norm, &grid));
     return show(h, held, &x, &grid);
+}
+
+/* Statistics first, which the grid needs. */
+static comet_status hold_norm(comet_holder *base, const comet_held *held, const comet_held *output,
+                              const comet_op_call *call) {
+    holder *h = (holder *)base;
+    const comet_cuda_norm norm = comet_cuda_norm_of(call);
+    const comet_held *along = output && goes_along(output) ? output : NULL;
+    COMET_TRY(check_form(held));
+    COMET_TRY(comet_cuda_batch_statistics(call));
+    COMET_TRY(norm_streams(h, held, along, call, &norm));
+    COMET_TRY(comet_cuda_norm_mask(call));
+    COMET_TRY(show_norm(h, held, call, &norm));
+    if (!output)
+        return COMET_OK;
+    const comet_tensor y = comet_cuda_tensor(call, call->node->output, call->y);
+    return along ? show(h, output, &y, NULL) : hold(base, output, call->y);
 }
 
 /* ---- using it ---- */
@@ -181,31 +231,57 @@ static comet_status load_rebuilt(comet_holder *base, const comet_held *held, con
                                    h->backend->queue);
 }
 
-static comet_status norm_backward(comet_holder *base, const comet_held *held, const comet_op_call *call, int by_parts) {
-    holder *h = (holder *)base;
-    const slot *s = &h->slots[held->slot];
-    const comet_cuda_norm norm = comet_cuda_norm_of(call);
-    const comet_tensor dy = comet_cuda_tensor(call, call->node->output, call->dy),
-                       dx = comet_cuda_tensor(call, call->node->input[0], call->dx[0]);
-    const comet_codec_exec exec = comet_cuda_exec(h->backend);
-    (void)by_parts;
-    if (base->watch && base->watch->loaded) {
-        COMET_TRY(decode(h, held, call, NULL, call->dx[0]));
-        COMET_TRY(tell_loaded(h, held, call->dx[0]));
+/* For those who look: the gradient behind a sum's ReLU in dadd, then what was held in dx's place. */
+static comet_status show_loaded(holder *h, const comet_held *held, const comet_held *output,
+                                const comet_op_call *call) {
+    if (call->dadd && call->relu && !call->mask) {
+        const void *y = output ? call->dx[0] : call->y;
+        if (output)
+            COMET_TRY(decode(h, output, NULL, NULL, call->dx[0]));
+        COMET_TRY(comet_cuda_relu_backward(y, NULL, call->dy, call->dadd, comet_cuda_count(call, call->node->output),
+                                           h->base.backend->dtype, h->backend->queue));
     }
-    const comet_cuda_norm_gradients made = comet_cuda_norm_gradients_begin(call);
-    COMET_TRY(comet_cuda_norm_backward(&norm, &s->stream, NULL, &dy, &dx, made.gamma, made.beta, &s->codec, &exec,
-                                       h->status, NULL));
-    return comet_cuda_norm_gradients_end(call, &made);
+    COMET_TRY(decode(h, held, call, NULL, call->dx[0]));
+    return tell_loaded(h, held, call->dx[0]);
 }
 
-/* The place is the plan's. After a step that was given up nobody asks any more whether its streams fitted. */
+/* What has been shown is a norm whose sum has no ReLU any more: its gradient is in dadd. */
+static comet_op_call as_shown(const comet_op_call *call) {
+    comet_op_call shown = *call;
+    if (call->dadd && call->relu) {
+        shown.dy = call->dadd;
+        shown.relu = 0;
+    }
+    return shown;
+}
+
+static comet_status norm_backward(comet_holder *base, const comet_held *held, const comet_held *output,
+                                  const comet_op_call *given, int by_parts) {
+    holder *h = (holder *)base;
+    comet_op_call call = *given;
+    comet_cuda_norm_source source = {.status = h->status};
+    (void)by_parts;
+    COMET_TRY(comet_cuda_norm_unmask(&call));
+    if (held && base->watch && base->watch->loaded) {
+        COMET_TRY(show_loaded(h, held, output, &call));
+        call = as_shown(&call);
+    }
+    if (held) {
+        source.stream = &h->slots[held->slot].stream;
+        source.codec = &h->slots[held->slot].codec;
+    }
+    if (output) {
+        source.output = &h->slots[output->slot].stream;
+        source.output_codec = &h->slots[output->slot].codec;
+    }
+    return comet_cuda_norm_back(&call, &source);
+}
+
+/* The place is the plan's. */
 static void release(comet_holder *base, int index) {
     holder *h = (holder *)base;
     h->held_count -= h->slots[index].holds;
     h->slots[index].holds = 0;
-    if (h->held_count == 0)
-        h->fresh_count = 0;
 }
 
 /* ---- what it says ---- */
@@ -215,6 +291,7 @@ static void learn(holder *h, int index) {
     const double rms = r->stats.nonzero > 0 ? sqrt(r->stats.sum_squares / (double)r->stats.nonzero) : 0;
     h->slots[index].report = (comet_held_report){r->bytes, rms};
     h->slots[index].is_known = 1;
+    h->slots[index].is_fresh = 0;
 }
 
 /* The first slot, in the order they were filled, with which something is wrong. */
@@ -235,8 +312,8 @@ static comet_status settle(comet_holder *base, int *refused) {
     holder *h = (holder *)base;
     const cudaStream_t queue = h->backend->queue;
     *refused = -1;
-    COMET_TRY(comet_cuda_status(cudaMemcpyAsync(h->host_words, h->words, (size_t)h->count * sizeof *h->words,
-                                                cudaMemcpyDeviceToHost, queue)));
+    COMET_TRY(comet_cuda_status(
+        cudaMemcpyAsync(h->host_words, h->words, (size_t)h->count * sizeof *h->words, cudaMemcpyDeviceToHost, queue)));
     COMET_TRY(comet_cuda_status(
         cudaMemcpyAsync(h->host_status, h->status, sizeof *h->status, cudaMemcpyDeviceToHost, queue)));
     COMET_TRY(comet_cuda_status(cudaStreamSynchronize(queue)));

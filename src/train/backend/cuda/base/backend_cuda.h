@@ -20,7 +20,7 @@ typedef struct comet_cuda_update_table {
     int64_t chunks;
 } comet_cuda_update_table;
 
-/* What other files of this folder keep from call to call. All zero at first; comet_cuda_kept_free. */
+/* What other files of this folder keep from call to call. All zero at first; comet_cuda_parts_free. */
 typedef struct comet_cuda_kept {
     comet_cuda_upload image_bytes, labels, rules;
     comet_cuda_record loss, updated, sums;
@@ -78,11 +78,11 @@ static inline void comet_cuda_want_workspace(comet_backend_cuda *backend, size_t
 /* A trained parameter as products and convolutions take it: of the type of the activations. */
 const void *comet_cuda_weights(const comet_backend_cuda *backend, const comet_parameter *parameter);
 
-/* comet_backend.begin: makes weights anew if they are stale. */
-comet_status comet_cuda_weights_begin(comet_backend *backend, const comet_graph *graph);
+/* Before a step: makes weights anew if they are stale. */
+comet_status comet_cuda_weights_begin(comet_backend_cuda *backend, const comet_graph *graph);
 
 /* All of backend->kept, when nothing of it is under way any more. */
-void comet_cuda_kept_free(comet_backend_cuda *backend);
+void comet_cuda_parts_free(comet_backend_cuda *backend);
 
 /* ---- ops/: one for each kind of op ---- */
 

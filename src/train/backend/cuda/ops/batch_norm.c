@@ -48,6 +48,7 @@ static comet_cuda_norm norm_in(const comet_op_call *call, float *tables) {
     norm.gamma = parameter(call, COMET_PARAMETER_WEIGHT)->value;
     norm.beta = parameter(call, COMET_PARAMETER_BIAS)->value;
     norm.relu = call->relu;
+    norm.adds = call->add || call->dadd;
     return norm;
 }
 
@@ -71,21 +72,87 @@ comet_status comet_cuda_batch_statistics(const comet_op_call *call) {
     return comet_cuda_norm_statistics(&batch, &x, &exec);
 }
 
-comet_cuda_norm_gradients comet_cuda_norm_gradients_begin(const comet_op_call *call) {
-    float *scratch = call->scratch;
-    if (call->accumulate)
-        return (comet_cuda_norm_gradients){scratch, scratch + channels_of(call)};
-    return (comet_cuda_norm_gradients){parameter(call, COMET_PARAMETER_WEIGHT)->gradient,
-                                       parameter(call, COMET_PARAMETER_BIAS)->gradient};
+comet_status comet_cuda_norm_mask(const comet_op_call *call) {
+    if (!call->mask || !call->relu) /* y is 0 exactly where the ReLU is off: its signs are the mask */
+        return COMET_OK;
+    return comet_cuda_relu_forward(call->y, call->y, call->mask, comet_cuda_count(call, call->node->output),
+                                   call->backend->dtype, comet_cuda_queue(call));
 }
 
-comet_status comet_cuda_norm_gradients_end(const comet_op_call *call, const comet_cuda_norm_gradients *made) {
+/* ---- backward ---- */
+
+/* Where dgamma and dbeta are made: in the parameters' gradients, or beside them if they are to be added. */
+typedef struct gradients {
+    float *gamma, *beta;
+} gradients;
+
+static gradients gradients_begin(const comet_op_call *call) {
+    float *scratch = call->scratch;
+    if (call->accumulate)
+        return (gradients){scratch, scratch + channels_of(call)};
+    return (gradients){parameter(call, COMET_PARAMETER_WEIGHT)->gradient,
+                       parameter(call, COMET_PARAMETER_BIAS)->gradient};
+}
+
+static comet_status gradients_end(const comet_op_call *call, const gradients *made) {
     const int64_t channels = channels_of(call);
     const cudaStream_t queue = comet_cuda_queue(call);
     if (!call->accumulate)
         return COMET_OK;
     COMET_TRY(comet_cuda_add_to(parameter(call, COMET_PARAMETER_WEIGHT)->gradient, made->gamma, channels, queue));
     return comet_cuda_add_to(parameter(call, COMET_PARAMETER_BIAS)->gradient, made->beta, channels, queue);
+}
+
+comet_status comet_cuda_norm_unmask(comet_op_call *call) {
+    void *masked = call->dadd ? call->dadd : call->dx[0];
+    if (!call->mask || !call->relu)
+        return COMET_OK;
+    COMET_TRY(comet_cuda_relu_backward(NULL, call->mask, call->dy, masked, comet_cuda_count(call, call->node->output),
+                                       call->backend->dtype, comet_cuda_queue(call)));
+    call->dy = masked;
+    call->relu = 0;
+    return COMET_OK;
+}
+
+/* The tables' thresholds are of a norm with a ReLU: without one there are none. */
+static comet_status take_threshold(const comet_op_call *call, comet_cuda_norm *norm) {
+    if (norm->relu || norm->adds)
+        return COMET_OK;
+    norm->shift = (float *)call->scratch + 2 * norm->channels;
+    norm->threshold = norm->shift + norm->channels;
+    return comet_cuda_norm_prepare(norm, comet_cuda_queue(call));
+}
+
+/* What a sum adds to the backward pass; NULL without one. */
+static const comet_cuda_norm_residual_back *residual_of(const comet_op_call *call, const comet_cuda_norm_source *from,
+                                                        const comet_tensor *y, const comet_tensor *dz,
+                                                        comet_cuda_norm_residual_back *residual) {
+    if (!call->dadd)
+        return NULL;
+    *residual = (comet_cuda_norm_residual_back)COMET_CUDA_NORM_RESIDUAL_BACK_INIT;
+    residual->dz = dz;
+    if (call->relu && from->output) {
+        residual->y_slot = from->output;
+        residual->y_params = from->output_codec;
+    } else if (call->relu)
+        residual->y = y;
+    return residual;
+}
+
+comet_status comet_cuda_norm_back(const comet_op_call *call, const comet_cuda_norm_source *from) {
+    const comet_value in = call->node->input[0], out = call->node->output;
+    const comet_tensor x = comet_cuda_tensor(call, in, call->x[0]), y = comet_cuda_tensor(call, out, call->y),
+                       dx = comet_cuda_tensor(call, in, call->dx[0]), dy = comet_cuda_tensor(call, out, call->dy),
+                       dz = comet_cuda_tensor(call, out, call->dadd);
+    const comet_codec_exec exec = comet_cuda_exec(comet_cuda_backend(call));
+    comet_cuda_norm norm = comet_cuda_norm_of(call);
+    comet_cuda_norm_residual_back residual;
+    COMET_REQUIRE(call->dx[0], "%s: a norm's gradient needs a place", call->node->name);
+    COMET_TRY(take_threshold(call, &norm));
+    const gradients made = gradients_begin(call);
+    COMET_TRY(comet_cuda_norm_backward(&norm, from->stream, from->stream ? NULL : &x, &dy, &dx, made.gamma, made.beta,
+                                       from->codec, &exec, from->status, residual_of(call, from, &y, &dz, &residual)));
+    return gradients_end(call, &made);
 }
 
 /* ---- the op ---- */
@@ -109,20 +176,21 @@ static size_t norm_side(const comet_op_call *call) {
     return (size_t)(TABLES * channels_of(call)) * sizeof(float);
 }
 
-/* Forward: the tables of an evaluation. Backward: gradients to be added, and tables without a threshold. */
+/* Forward: the tables of an evaluation. Backward: gradients to be added, then tables without a threshold. */
 static size_t norm_scratch(const comet_op_call *call, int backward) {
-    return !backward && call->training ? 0 : (size_t)((backward ? TABLES + 2 : TABLES) * channels_of(call)) * sizeof(float);
+    return !backward && call->training ? 0
+                                       : (size_t)((backward ? TABLES + 2 : TABLES) * channels_of(call)) * sizeof(float);
 }
 
 static comet_status apply(const comet_op_call *call, const comet_cuda_norm *norm) {
     const comet_tensor x = comet_cuda_tensor(call, call->node->input[0], call->x[0]),
-                       y = comet_cuda_tensor(call, call->node->output, call->y);
+                       y = comet_cuda_tensor(call, call->node->output, call->y),
+                       add = comet_cuda_tensor(call, call->node->output, call->add);
     const comet_codec_exec exec = comet_cuda_exec(comet_cuda_backend(call));
-    COMET_TRY(comet_cuda_norm_forward(norm, &x, &y, NULL, &exec, NULL, NULL, NULL));
-    if (!call->mask || !call->relu) /* y is 0 exactly where the ReLU is off: its signs are the mask */
-        return COMET_OK;
-    return comet_cuda_relu_forward(call->y, call->y, call->mask, comet_cuda_count(call, call->node->output),
-                                   call->backend->dtype, comet_cuda_queue(call));
+    comet_cuda_norm_residual residual = COMET_CUDA_NORM_RESIDUAL_INIT;
+    residual.add = &add;
+    COMET_TRY(comet_cuda_norm_forward(norm, &x, &y, NULL, &exec, NULL, NULL, call->add ? &residual : NULL));
+    return comet_cuda_norm_mask(call);
 }
 
 static comet_status running_tables(const comet_op_call *call, comet_cuda_norm *norm) {
@@ -150,32 +218,11 @@ static comet_status norm_forward_again(const comet_op_call *call) {
     return apply(call, &norm);
 }
 
-/* With a mask beside it: what the ReLU lets through first, then a norm without one. */
-static comet_status mask_gradient(const comet_op_call *call, comet_cuda_norm *norm) {
-    const cudaStream_t queue = comet_cuda_queue(call);
-    float *tables = (float *)call->scratch + 2 * channels_of(call);
-    norm->relu = 0;
-    norm->shift = tables;
-    norm->threshold = tables + norm->channels;
-    COMET_TRY(comet_cuda_norm_prepare(norm, queue));
-    return comet_cuda_relu_backward(NULL, call->mask, call->dy, call->dx[0],
-                                    comet_cuda_count(call, call->node->output), call->backend->dtype, queue);
-}
-
-static comet_status norm_backward(const comet_op_call *call) {
-    const int masked = call->relu && call->mask;
-    COMET_REQUIRE(call->dx[0] && !call->normalised, "%s: a norm's gradient needs its input and a place",
-                  call->node->name);
-    comet_cuda_norm norm = comet_cuda_norm_of(call);
-    if (masked)
-        COMET_TRY(mask_gradient(call, &norm));
-    const comet_tensor x = comet_cuda_tensor(call, call->node->input[0], call->x[0]),
-                       dx = comet_cuda_tensor(call, call->node->input[0], call->dx[0]),
-                       dy = comet_cuda_tensor(call, call->node->output, masked ? call->dx[0] : call->dy);
-    const comet_codec_exec exec = comet_cuda_exec(comet_cuda_backend(call));
-    const comet_cuda_norm_gradients made = comet_cuda_norm_gradients_begin(call);
-    COMET_TRY(comet_cuda_norm_backward(&norm, NULL, &x, &dy, &dx, made.gamma, made.beta, NULL, &exec, NULL, NULL));
-    return comet_cuda_norm_gradients_end(call, &made);
+static comet_status norm_backward(const comet_op_call *given) {
+    const comet_cuda_norm_source nothing_held = {0};
+    comet_op_call call = *given;
+    COMET_TRY(comet_cuda_norm_unmask(&call));
+    return comet_cuda_norm_back(&call, &nothing_held);
 }
 
 const comet_op_kernel comet_cuda_batch_norm = {.prepare = norm_prepare,

@@ -21,15 +21,24 @@ comet_codec_exec comet_cuda_exec(const comet_backend_cuda *backend);
 /* Of call->x[0], into call->side, and moves the running ones. */
 comet_status comet_cuda_batch_statistics(const comet_op_call *call);
 
-/*
- * dgamma and dbeta where the call wants them: the parameters' gradients, or places in call->scratch that are added to
- * them by comet_cuda_norm_gradients_end.
- */
-typedef struct comet_cuda_norm_gradients {
-    float *gamma, *beta;
-} comet_cuda_norm_gradients;
+/* call->mask of a norm's output that is there, if one is wanted. */
+comet_status comet_cuda_norm_mask(const comet_op_call *call);
 
-comet_cuda_norm_gradients comet_cuda_norm_gradients_begin(const comet_op_call *call);
-comet_status comet_cuda_norm_gradients_end(const comet_op_call *call, const comet_cuda_norm_gradients *made);
+/*
+ * Backward with a mask: what the ReLU lets through first (into dadd, or dx's place), then a norm without one: `call` is
+ * changed to that.
+ */
+comet_status comet_cuda_norm_unmask(comet_op_call *call);
+
+/* What a backward pass reads: streams, or NULL where call->x[0] and call->y are there. */
+typedef struct comet_cuda_norm_source {
+    const comet_cuda_slot *stream; /* of the input */
+    const comet_codec_params *codec;
+    const comet_cuda_slot *output; /* with a sum and its ReLU: of the output */
+    const comet_codec_params *output_codec;
+    int32_t *status; /* of decoding */
+} comet_cuda_norm_source;
+
+comet_status comet_cuda_norm_back(const comet_op_call *call, const comet_cuda_norm_source *source);
 
 #endif
