@@ -83,6 +83,7 @@ tests/support/train    tests/support tests/emulation
 tests/unit/base        tests/support/codec
 tests/unit/codec       tests/support/codec
 tests/unit/cuda        tests/support/cuda tests/support/train
+tests/unit/cuda/train  tests/unit/cuda
 tests/unit/store       tests/support
 tests/unit/control     tests/support
 tests/unit/data        tests/support
