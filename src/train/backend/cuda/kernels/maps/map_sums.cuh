@@ -47,6 +47,12 @@ template <int N> __device__ __forceinline__ MapPart map_part_of(const MapSums &m
     return {sample, first, end < m.pixels ? end : m.pixels, chunk, (tile * m.lanes + lane) * N, threadIdx.x / m.lanes};
 }
 
+// Where a thread's value is so many pixels further on; behind its part's end: where it is without them, so that what is
+// loaded together need not ask.
+__device__ __forceinline__ u64 map_value_at(const MapSums &m, const MapPart &p, u64 pixel, u64 further) {
+    return (p.sample * m.pixels + (pixel + further < p.end ? pixel + further : pixel)) * m.channels + p.channel;
+}
+
 // The sums of all lines, in the threads of line 0.
 template <int N> __device__ __forceinline__ void add_lines(const MapSums &m, float (&sums)[N]) {
     __shared__ float shared[N][THREADS];
