@@ -153,6 +153,8 @@ struct comet_backend {
     const comet_op_kernel *kernels[COMET_OP_KINDS]; /* NULL: unknown kind */
     comet_status (*images)(const comet_images_call *call);
     comet_status (*loss)(comet_loss_call *call);
+    /* NULL: what the loss gives out is there when it returns; else it is when this does. */
+    comet_status (*await_loss)(comet_loss_call *call);
     comet_status (*update)(comet_update_call *call);
     /* sum = a + b; sum may be a or b. */
     comet_status (*add)(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);

@@ -60,8 +60,10 @@ static void place_input(comet_plan *p) {
 
 static void place_running(comet_plan *p) {
     const size_t bytes = comet_graph_running_bytes(p->graph);
+    /* Whether streams found room a device says when the step ends. */
+    const int last = p->backend->fused_streams ? 2 * p->n : p->n;
     if (bytes && p->options.training)
-        p->running = comet_plan_buffer(p, bytes, 0, p->n);
+        p->running = comet_plan_buffer(p, bytes, 0, last);
 }
 
 void comet_plan_forward(comet_plan *p) {

@@ -81,7 +81,8 @@ typedef struct comet_step_result {
 /*
  * Training: parameters' gradients and running statistics. Evaluation: the loss alone. COMET_ERROR_CAPACITY,
  * COMET_ERROR_DISK_FULL: the holder had no room; gradients and running statistics are as they were, and the step can be
- * run again under another plan. COMET_ERROR_DIVERGED: a batch norm's input that is to be stored on its grid is not
+ * run again under another plan (of a backend with fused streams gradients are lost then, but for such that were to be
+ * added to). COMET_ERROR_DIVERGED: a batch norm's input that is to be stored on its grid is not
  * finite; these are as they were. Elsewhere such values go their way, to loss and gradients.
  */
 comet_status comet_step_run(comet_step *step, const comet_step_options *options, comet_step_result *result,

@@ -26,8 +26,9 @@ struct comet_step {
     comet_holder_watch watch;
     const comet_step_options *options; /* of the run */
     comet_step_norm norm;
-    int failed;  /* node whose op failed, -1 */
-    int refused; /* entry for which there was no room, -1 */
+    comet_loss_call loss; /* of the run */
+    int failed;           /* node whose op failed, -1 */
+    int refused;          /* entry for which there was no room, -1 */
 };
 
 static inline void *comet_step_at(const comet_step *s, int buffer) {

@@ -139,22 +139,28 @@ static comet_status backward(comet_step *s) {
     return status;
 }
 
-static comet_status loss(comet_step *s, comet_step_result *result) {
+static comet_status loss(comet_step *s) {
     const comet_plan *p = s->plan;
     const comet_step_options *o = s->options;
     const int some = !p->options.training && o->count > 0 && o->count < p->options.batch;
-    comet_loss_call call = {.backend = p->backend,
-                            .batch = some ? o->count : p->options.batch,
-                            .classes = p->graph->values[p->graph->output].shape.channels,
-                            .logits = comet_step_logits(s),
-                            .labels = o->labels,
-                            .smoothing = o->smoothing,
-                            .gradient_scale = o->gradient_scale > 0 ? o->gradient_scale : 1,
-                            .dlogits = comet_step_at(s, p->dlogits)};
-    comet_status status = p->backend->loss(&call);
-    result->loss = call.loss;
-    result->top1 = call.top1;
-    result->top5 = call.top5;
+    s->loss = (comet_loss_call){.backend = p->backend,
+                                .batch = some ? o->count : p->options.batch,
+                                .classes = p->graph->values[p->graph->output].shape.channels,
+                                .logits = comet_step_logits(s),
+                                .labels = o->labels,
+                                .smoothing = o->smoothing,
+                                .gradient_scale = o->gradient_scale > 0 ? o->gradient_scale : 1,
+                                .dlogits = comet_step_at(s, p->dlogits)};
+    return p->backend->loss(&s->loss);
+}
+
+/* What the loss was, when it is known. */
+static comet_status await_loss(comet_step *s, comet_step_result *result) {
+    const comet_backend *backend = s->plan->backend;
+    comet_status status = backend->await_loss ? backend->await_loss(&s->loss) : COMET_OK;
+    result->loss = s->loss.loss;
+    result->top1 = s->loss.top1;
+    result->top5 = s->loss.top5;
     return status;
 }
 
@@ -178,9 +184,23 @@ static comet_status settle(comet_step *s) {
     return status;
 }
 
-static comet_status forward_settled(comet_step *s) {
+/*
+ * Whether all is held is asked before backward where backward adds to what is there. Else at the end: a device is not
+ * waited for in the middle, and what a step that is run again has made of gradients is written over.
+ */
+static int settles_early(const comet_step *s) {
+    return s->options->accumulate || s->options->collect;
+}
+
+static comet_status forward_and_loss(comet_step *s, comet_step_result *result) {
     comet_status status = forward(s);
-    return status == COMET_OK ? settle(s) : status;
+    if (status == COMET_OK && settles_early(s))
+        status = settle(s);
+    if (status != COMET_OK)
+        return status;
+    s->failed = -1;
+    result->spilled_bytes = s->holder ? s->holder->stats(s->holder).spilled_bytes : 0; /* all is saved, none loaded */
+    return loss(s);
 }
 
 static comet_status run(comet_step *s, comet_step_result *result) {
@@ -190,17 +210,16 @@ static comet_status run(comet_step *s, comet_step_result *result) {
         status = copy_running(s, 0);
     if (status != COMET_OK)
         return status;
-    status = forward_settled(s);
+    status = forward_and_loss(s, result);
+    if (status == COMET_OK && s->plan->options.training)
+        status = backward(s);
+    if (status == COMET_OK && !settles_early(s))
+        status = settle(s);
     if (status != COMET_OK) {
         (void)copy_running(s, 1);
         return status;
     }
-    s->failed = -1;
-    result->spilled_bytes = s->holder ? s->holder->stats(s->holder).spilled_bytes : 0; /* all is saved, none loaded */
-    status = loss(s, result);
-    if (status == COMET_OK && s->plan->options.training)
-        status = backward(s);
-    return status;
+    return await_loss(s, result);
 }
 
 static void end(comet_step *s, comet_step_result *result, comet_status status) {

@@ -84,10 +84,12 @@ comet_status comet_backend_cuda_memory(const comet_backend *backend, size_t *fre
 static void fill(comet_backend *backend) {
     backend->name = "cuda";
     backend->fused_streams = 1;
+    backend->fuses_sums = 1;
     backend->statistics = &comet_cuda_statistics;
     backend->supports = supports;
     backend->images = comet_cuda_images;
-    backend->loss = comet_cuda_loss;
+    backend->loss = comet_cuda_loss_issue;
+    backend->await_loss = comet_cuda_loss_await;
     backend->update = comet_cuda_update;
     backend->add = comet_cuda_add;
     backend->measure = measure;

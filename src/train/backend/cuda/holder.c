@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "base/memory.h"
 #include "comet/cuda.h"
-#include "train/backend/cuda/kernels/elementwise.h"
+#include "train/backend/cuda/kernels/activation.h"
 #include "train/backend/cuda/kernels/norm_tables.h"
 #include "train/backend/cuda/ops/batch_norm.h"
 
@@ -22,7 +22,8 @@ typedef struct device_words {
 typedef struct slot {
     comet_cuda_slot stream;
     comet_codec_params codec;
-    int holds; /* 1: and not released */
+    int holds;    /* 1: and not released */
+    int is_fresh; /* 1: and whether it fitted is not known yet */
     int is_norm, is_known;
     comet_held_report report;
 } slot;
@@ -72,8 +73,9 @@ static slot *begin_slot(holder *h, const comet_held *held) {
 static void note_held(holder *h, const comet_held *held, slot *s) {
     h->held_count += !s->holds;
     s->holds = 1;
-    if (h->fresh_count < h->count)
+    if (!s->is_fresh)
         h->fresh[h->fresh_count++] = held->slot;
+    s->is_fresh = 1;
 }
 
 static comet_status show(holder *h, const comet_held *held, const comet_tensor *values, const comet_codec_grid *grid) {
@@ -275,13 +277,11 @@ static comet_status norm_backward(comet_holder *base, const comet_held *held, co
     return comet_cuda_norm_back(&call, &source);
 }
 
-/* The place is the plan's. After a step that was given up nobody asks any more whether its streams fitted. */
+/* The place is the plan's. */
 static void release(comet_holder *base, int index) {
     holder *h = (holder *)base;
     h->held_count -= h->slots[index].holds;
     h->slots[index].holds = 0;
-    if (h->held_count == 0)
-        h->fresh_count = 0;
 }
 
 /* ---- what it says ---- */
@@ -291,6 +291,7 @@ static void learn(holder *h, int index) {
     const double rms = r->stats.nonzero > 0 ? sqrt(r->stats.sum_squares / (double)r->stats.nonzero) : 0;
     h->slots[index].report = (comet_held_report){r->bytes, rms};
     h->slots[index].is_known = 1;
+    h->slots[index].is_fresh = 0;
 }
 
 /* The first slot, in the order they were filled, with which something is wrong. */

@@ -6,7 +6,7 @@
 #include "train/backend/cuda/ops/batch_norm.h"
 
 #include "base/fail.h"
-#include "train/backend/cuda/kernels/elementwise.h"
+#include "train/backend/cuda/kernels/activation.h"
 #include "train/backend/cuda/kernels/norm_tables.h"
 
 enum { TABLES = 4 };

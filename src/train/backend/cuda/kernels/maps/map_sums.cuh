@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums by channel over the pixels of each sample's map: the mean of a map, and the gradient of a factor that scales it.
-// Shapes alone decide who adds what in which order. A map that too few blocks would share is cut into chunks, whose sums
-// are added by a second kernel.
+// Shapes alone decide who adds what in which order. A map that too few blocks would share is cut into chunks, whose
+// sums are added by a second kernel.
 #ifndef COMET_TRAIN_CUDA_MAP_SUMS_CUH
 #define COMET_TRAIN_CUDA_MAP_SUMS_CUH
 
