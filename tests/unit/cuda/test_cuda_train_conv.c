@@ -5,6 +5,8 @@
  */
 #include "cuda_train_bench.h"
 
+#include <stdio.h>
+
 #include "train/backend/cuda/cudnn/cudnn.h"
 #ifdef COMET_CUDA_EMULATION
 #include "emulation.h"
@@ -122,8 +124,8 @@ typedef struct expected {
     sums y, dx, dw, db;
 } expected;
 
-static void expect_value(expected *e, const conv_case *c, const comet_shape *ys, const float *x, const float *w,
-                         const float *dy, const int at[4]) {
+static void expect_one(expected *e, const conv_case *c, const comet_shape *ys, const float *x, const float *w,
+                       const float *dy, const int at[4]) {
     const comet_conv2d *p = &c->conv;
     const int groups = p->groups ? p->groups : 1, in = c->channels / groups,
               kw = p->kernel_width ? p->kernel_width : p->kernel;
@@ -146,7 +148,7 @@ static void expect_value(expected *e, const conv_case *c, const comet_shape *ys,
     sums_add(&e->db, at[3], (double)dy[y_at]);
 }
 
-static expected expect(const fixture *f, const conv_case *c, const float *x, const float *dy) {
+static expected reference(const fixture *f, const conv_case *c, const float *x, const float *dy) {
     const comet_shape ys = *comet_value_shape(f->graph, f->call.node->output);
     const int64_t per_y = f->weight->count / c->conv.out, pixels = (int64_t)c->batch * ys.height * ys.width;
     expected e = {sums_new(pixels * c->conv.out, per_y),
@@ -156,7 +158,7 @@ static expected expect(const fixture *f, const conv_case *c, const float *x, con
         for (int h = 0; h < ys.height; h++)
             for (int w = 0; w < ys.width; w++)
                 for (int k = 0; k < c->conv.out; k++)
-                    expect_value(&e, c, &ys, x, f->weight_values, dy, (int[]){n, h, w, k});
+                    expect_one(&e, c, &ys, x, f->weight_values, dy, (int[]){n, h, w, k});
     return e;
 }
 
@@ -309,7 +311,7 @@ static void check_case(train_bench *b, options o, const conv_case *c) {
     f.call.accumulate = 1; /* it may be asked for */
     assert_ok(comet_cuda_conv.prepare(&f.call, &f.call.state));
     arrays a = arrays_new(&f);
-    expected e = expect(&f, c, a.x.values, a.dy.values);
+    expected e = reference(&f, c, a.x.values, a.dy.values);
     forward(&f, &a);
     check_block("y", &f, o, &a.y_block, &e.y, f.bias_values);
     expect_unchanged(&f, &a.x_block, &a.x);
@@ -482,12 +484,12 @@ static void test_capture(void **state) {
     cudaGraphExec_t runnable;
     assert_ok(comet_cuda_conv.prepare(&f.call, &f.call.state));
     arrays a = arrays_new(&f);
-    expected e = expect(&f, &cases[2], a.x.values, a.dy.values);
+    expected e = reference(&f, &cases[2], a.x.values, a.dy.values);
     cuda_must(cudaStreamBeginCapture(b->cuda.queue, cudaStreamCaptureModeThreadLocal));
     forward(&f, &a);
     backward(&f, &a, a.dx_block.data, 0);
     cuda_must(cudaStreamEndCapture(b->cuda.queue, &graph));
-    cuda_must(cudaGraphInstantiateWithFlags(&runnable, graph, 0));
+    cuda_must(cudaGraphInstantiate(&runnable, graph, 0));
     for (int i = 0; i < 2; i++) {
         poison_gradient(&f, f.weight);
         cuda_must(cudaMemsetAsync(a.y_block.data, 0xff, a.y_block.bytes, b->cuda.queue));
@@ -654,7 +656,7 @@ static void test_no_memory_for_timing(void **state) {
     emulation_reset();
     assert_int_equal(comet_cudnn_timed(b->cuda.cudnn), 2); /* the other two */
     arrays a = arrays_new(&f);
-    expected e = expect(&f, &cases[0], a.x.values, a.dy.values);
+    expected e = reference(&f, &cases[0], a.x.values, a.dy.values);
     forward(&f, &a);
     assert_int_equal(comet_stand_in_cudnn_last(), 22);
     check_block("y", &f, o, &a.y_block, &e.y, NULL);
