@@ -67,6 +67,7 @@ struct comet_graph {
     comet_space *space;        /* of the memory; NULL: there is none yet */
     void *memory;
     size_t memory_bytes, gradient_bytes; /* gradients are at its end */
+    float *running;                      /* statistics, all together */
 };
 
 /* Marks the graph with its first problem. Returns -1. */

@@ -37,14 +37,21 @@ size_t comet_graph_static_bytes(const comet_graph *g, int gradients) {
     return bytes;
 }
 
-/* The values, then the gradients. */
+static char *place_values(comet_graph *g, int trained, char *next) {
+    for (int i = 0; i < g->parameter_count; i++)
+        if (is_trained(&g->parameters[i]) == trained) {
+            g->parameters[i].space = g->space;
+            g->parameters[i].value = (float *)next;
+            next += array_bytes(&g->parameters[i]);
+        }
+    return next;
+}
+
+/* The values, running statistics behind the others, so that these can be copied at once; then the gradients. */
 static void place_arrays(comet_graph *g, int gradients) {
-    char *next = g->memory;
-    for (int i = 0; i < g->parameter_count; i++) {
-        g->parameters[i].space = g->space;
-        g->parameters[i].value = (float *)next;
-        next += array_bytes(&g->parameters[i]);
-    }
+    char *next = place_values(g, 1, g->memory);
+    g->running = (float *)next;
+    next = place_values(g, 0, next);
     g->gradient_bytes = g->memory_bytes - (size_t)(next - (char *)g->memory);
     for (int i = 0; gradients && i < g->parameter_count; i++)
         if (is_trained(&g->parameters[i])) {
@@ -97,20 +104,14 @@ float *comet_graph_gradients(const comet_graph *g, int64_t *count) {
 size_t comet_graph_running_bytes(const comet_graph *g) {
     size_t bytes = 0;
     for (int i = 0; i < g->parameter_count; i++)
-        if (g->parameters[i].kind >= COMET_RUNNING_MEAN)
-            bytes += (size_t)g->parameters[i].count * sizeof(float);
+        if (!is_trained(&g->parameters[i]))
+            bytes += array_bytes(&g->parameters[i]);
     return bytes;
 }
 
 comet_status comet_graph_copy_running(comet_graph *g, float *copy, int back) {
-    comet_status status = COMET_OK;
-    for (int i = 0; copy && i < g->parameter_count && status == COMET_OK; i++) {
-        const comet_parameter *p = &g->parameters[i];
-        if (p->kind < COMET_RUNNING_MEAN)
-            continue;
-        status =
-            g->space->copy(g->space, back ? p->value : copy, back ? copy : p->value, (size_t)p->count * sizeof *copy);
-        copy += p->count;
-    }
-    return status;
+    const size_t bytes = comet_graph_running_bytes(g);
+    if (!copy || bytes == 0)
+        return COMET_OK;
+    return g->space->copy(g->space, back ? g->running : copy, back ? copy : g->running, bytes);
 }

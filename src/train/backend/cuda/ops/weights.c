@@ -27,7 +27,7 @@ static comet_status take_copies(comet_backend_cuda *b, const comet_graph *g) {
     return COMET_OK;
 }
 
-/* Running statistics are turned, too: they lie between the weights, and nobody asks for them. */
+/* Running statistics behind the weights are turned, too, and nobody asks for them. */
 comet_status comet_cuda_weights_begin(comet_backend_cuda *b, const comet_graph *g) {
     if (b->base.dtype == COMET_F32)
         return COMET_OK;
