@@ -83,11 +83,13 @@ tests/support/train    tests/support tests/emulation
 tests/unit/base        tests/support/codec
 tests/unit/codec       tests/support/codec
 tests/unit/cuda        tests/support/cuda tests/support/train
+tests/unit/cuda/train  tests/unit/cuda
 tests/unit/store       tests/support
 tests/unit/control     tests/support
 tests/unit/data        tests/support
 tests/unit/train       tests/support/train
 tests/unit/train/collect tests/unit/train
+tests/unit/train/ops   tests/unit/train
 tests/unit/study       tests/unit/train
 tests/train            tests/unit/train
 tests/fuzz/common      tests/support

@@ -36,14 +36,18 @@ cudnn_reference finished(cudnnBackendDescriptorType_t type) {
     return d;
 }
 
-cudnnStatus_t check_address(const void *address, int64_t alignment, const char *what) {
+bool is_device_memory(const void *address) {
     cudaPointerAttributes attributes;
+    return cudaPointerGetAttributes(&attributes, address) == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
+}
+
+cudnnStatus_t check_address(const void *address, int64_t bytes, int64_t alignment, const char *what) {
     if (!address)
         return cudnn_error(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "%s is NULL", what);
     if ((uintptr_t)address % (uintptr_t)alignment != 0)
         return cudnn_error(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER, "%s is not aligned", what);
-    if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess || attributes.type != cudaMemoryTypeDevice)
-        return cudnn_error(CUDNN_STATUS_EXECUTION_FAILED, "%s is no memory of the device", what);
+    if (!is_device_memory(address) || !is_device_memory((const char *)address + bytes - 1))
+        return cudnn_error(CUDNN_STATUS_EXECUTION_FAILED, "%s is no memory of the device, or too little", what);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -57,7 +61,8 @@ cudnnStatus_t find_addresses(const cudnn_convolution &c, const cudnn_descriptor 
         for (size_t k = 0; k < 3; k++)
             if (pack.value<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, k) == c.names[i])
                 tensors[i] = pack.value<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, k);
-        const cudnnStatus_t status = check_address(tensors[i], c.alignments[i], "a tensor");
+        const cudnnStatus_t status =
+            check_address(tensors[i], c.values(i) * (c.type == CUDNN_DATA_FLOAT ? 4 : 2), c.alignments[i], "a tensor");
         if (status != CUDNN_STATUS_SUCCESS)
             return status;
     }
@@ -141,7 +146,7 @@ cudnnStatus_t cudnn_run(cudnnHandle_t handle, const cudnn_descriptor &plan, cons
     job.workspace_bytes = e.workspace;
     cudnnStatus_t status = find_addresses(job.convolution, pack, job.tensors);
     if (status == CUDNN_STATUS_SUCCESS && e.workspace > 0)
-        status = check_address(job.workspace, 16, "the workspace");
+        status = check_address(job.workspace, e.workspace, 16, "the workspace");
     if (status == CUDNN_STATUS_SUCCESS && settings.breaks == e.index)
         status = cudnn_error(CUDNN_STATUS_EXECUTION_FAILED, "engine %lld is broken", (long long)e.index);
     if (status != CUDNN_STATUS_SUCCESS)

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-static const comet_stand_in_library *const libraries[] = {&comet_stand_in_cudnn};
+static const comet_stand_in_library *const libraries[] = {&comet_stand_in_cudnn, &comet_stand_in_cublaslt_13,
+                                                          &comet_stand_in_cublaslt_12};
 enum { LIBRARIES = sizeof libraries / sizeof *libraries };
 
 static const char *hidden;

@@ -38,6 +38,14 @@ int64_t comet_stand_in_cudnn_last_knob(void); /* and the value of its knob; -1: 
 int comet_stand_in_cudnn_descriptors(void);   /* that live */
 int comet_stand_in_cudnn_handles(void);
 
+/* ---- cuBLASLt: of 12 and 13 there is the same one ---- */
+
+void comet_stand_in_cublaslt_set_version(size_t version);
+void comet_stand_in_cublaslt_refuse(int on); /* 1: there is no algorithm for any product */
+void comet_stand_in_cublaslt_break(int on);  /* 1: products fail */
+uint64_t comet_stand_in_cublaslt_runs(void); /* since the program began */
+int comet_stand_in_cublaslt_objects(void);   /* handles and descriptors that live */
+
 /* ---- how a library is registered: a line in stand_in.c ---- */
 
 typedef struct comet_stand_in_function {
@@ -52,7 +60,7 @@ typedef struct comet_stand_in_library {
     void (*reset)(void); /* NULL: it has no settings */
 } comet_stand_in_library;
 
-extern const comet_stand_in_library comet_stand_in_cudnn;
+extern const comet_stand_in_library comet_stand_in_cudnn, comet_stand_in_cublaslt_12, comet_stand_in_cublaslt_13;
 
 #ifdef __cplusplus
 }

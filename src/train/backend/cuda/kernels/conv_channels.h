@@ -25,8 +25,8 @@ comet_status comet_cuda_cut_channels(void *values, const void *padded, comet_dty
                                      int to, cudaStream_t queue);
 
 /*
- * A gradient in fp32 of rows of `channels` values, written or, if `accumulate` is not 0, added to, from rows of `padded`
- * values of the dtype.
+ * A gradient in fp32 of rows of `channels` values, written or, if `accumulate` is not 0, added to, from rows of
+ * `padded` values of the dtype.
  */
 comet_status comet_cuda_take_gradient(float *gradient, const void *values, comet_dtype dtype, int64_t rows, int padded,
                                       int channels, int accumulate, cudaStream_t queue);

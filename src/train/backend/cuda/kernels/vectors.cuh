@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several neighbouring values of a tensor as fp32, and how kernels over whole tensors are shared out.
 //
-// An op's output may lie over one of its inputs: a thread reads all that it needs of a place before it writes there, and
-// nothing here may be read through the cache that does not see writes.
+// An op's output may lie over one of its inputs: a thread reads all that it needs of a place before it writes there,
+// and nothing here may be read through the cache that does not see writes.
 #ifndef COMET_TRAIN_CUDA_VECTORS_CUH
 #define COMET_TRAIN_CUDA_VECTORS_CUH
 

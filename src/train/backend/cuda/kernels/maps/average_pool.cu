@@ -86,11 +86,15 @@ __global__ static void __launch_bounds__(THREADS)
     float sums[N] = {};
     if (p.channel < m.channels)
         for (u64 pixel = p.first + p.line; pixel < p.end; pixel += TOGETHER * lines) {
-            float v[TOGETHER][N] = {};
+            float v[TOGETHER][N];
 #pragma unroll
             for (u32 k = 0; k < TOGETHER; k++)
-                if (pixel + k * lines < p.end)
-                    load_vector<D, N>(x, (p.sample * m.pixels + pixel + k * lines) * m.channels + p.channel, v[k]);
+                load_vector<D, N>(x, map_value_at(m, p, pixel, k * lines), v[k]);
+#pragma unroll
+            for (u32 k = 1; k < TOGETHER; k++)
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    v[k][i] = pixel + k * lines < p.end ? v[k][i] : 0.0f;
 #pragma unroll
             for (int i = 0; i < N; i++)
                 sums[i] += (v[0][i] + v[1][i]) + (v[2][i] + v[3][i]);

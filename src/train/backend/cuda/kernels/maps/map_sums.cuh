@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums by channel over the pixels of each sample's map: the mean of a map, and the gradient of a factor that scales it.
-// Shapes alone decide who adds what in which order. A map that too few blocks would share is cut into chunks, whose sums
-// are added by a second kernel.
+// Shapes alone decide who adds what in which order. A map that too few blocks would share is cut into chunks, whose
+// sums are added by a second kernel.
 #ifndef COMET_TRAIN_CUDA_MAP_SUMS_CUH
 #define COMET_TRAIN_CUDA_MAP_SUMS_CUH
 
@@ -45,6 +45,12 @@ template <int N> __device__ __forceinline__ MapPart map_part_of(const MapSums &m
               chunk = above - sample * m.chunks, lane = threadIdx.x % m.lanes;
     const u64 first = chunk * m.a_chunk, end = first + m.a_chunk;
     return {sample, first, end < m.pixels ? end : m.pixels, chunk, (tile * m.lanes + lane) * N, threadIdx.x / m.lanes};
+}
+
+// Where a thread's value is so many pixels further on; behind its part's end: where it is without them, so that what is
+// loaded together need not ask.
+__device__ __forceinline__ u64 map_value_at(const MapSums &m, const MapPart &p, u64 pixel, u64 further) {
+    return (p.sample * m.pixels + (pixel + further < p.end ? pixel + further : pixel)) * m.channels + p.channel;
 }
 
 // The sums of all lines, in the threads of line 0.

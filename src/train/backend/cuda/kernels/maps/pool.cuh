@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where windows of pooling lie. A thread has a vector of channels of one pixel: forward of the output, and goes over its
-// window; backward of the input, and goes over the windows that it is in.
+// Where windows of pooling lie. A thread has a vector of channels of one pixel: forward of the output, and goes over
+// its window; backward of the input, and goes over the windows that it is in.
 #ifndef COMET_TRAIN_CUDA_POOL_CUH
 #define COMET_TRAIN_CUDA_POOL_CUH
 

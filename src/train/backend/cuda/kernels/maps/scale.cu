@@ -50,19 +50,17 @@ __global__ static void __launch_bounds__(THREADS) scale_back_kernel(MapSums m, S
     if (p.channel < m.channels) {
         load_vector<D, N>(s.factor, p.sample * m.channels + p.channel, factor);
         for (u64 pixel = p.first + p.line; pixel < p.end; pixel += MAP_TOGETHER * lines) {
-            float x[MAP_TOGETHER][N] = {}, dy[MAP_TOGETHER][N] = {}, some[N] = {};
+            float x[MAP_TOGETHER][N], dy[MAP_TOGETHER][N], some[N] = {};
 #pragma unroll
-            for (u32 k = 0; k < MAP_TOGETHER; k++)
-                if (pixel + k * lines < p.end) {
-                    const u64 at = (p.sample * m.pixels + pixel + k * lines) * m.channels + p.channel;
-                    load_vector<D, N>(s.x, at, x[k]);
-                    load_vector<D, N>(s.dy, at, dy[k]);
-                }
+            for (u32 k = 0; k < MAP_TOGETHER; k++) {
+                const u64 at = map_value_at(m, p, pixel, k * lines);
+                load_vector<D, N>(s.x, at, x[k]);
+                load_vector<D, N>(s.dy, at, dy[k]);
+            }
 #pragma unroll
             for (u32 k = 0; k < MAP_TOGETHER; k++)
                 if (pixel + k * lines < p.end)
-                    scale_pixel<D, N>(s, (p.sample * m.pixels + pixel + k * lines) * m.channels + p.channel, x[k],
-                                      dy[k], factor, some);
+                    scale_pixel<D, N>(s, map_value_at(m, p, pixel, k * lines), x[k], dy[k], factor, some);
 #pragma unroll
             for (int i = 0; i < N; i++)
                 sums[i] += some[i];

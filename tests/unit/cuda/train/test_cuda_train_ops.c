@@ -55,7 +55,7 @@ typedef struct manner {
     int has_mask;
 } manner;
 
-static void check(const op_layer *layer, int batch, const manner *how, rng *r) {
+static op_case case_of(const op_layer *layer, int batch, const manner *how, rng *r) {
     op_case c = {.backend = &device.base,
                  .reference = reference,
                  .build = op_layer_build,
@@ -66,8 +66,13 @@ static void check(const op_layer *layer, int batch, const manner *how, rng *r) {
                  .odd = how->odd && rng_below(r, 3) == 0 ? 8 : 0,
                  .spread = layer->kind == COMET_OP_SILU || layer->kind == COMET_OP_SIGMOID ? 4 : 1,
                  .has_mask = how->has_mask};
-    failure f;
     op_case_vary(&c, r);
+    return c;
+}
+
+static void check(const op_layer *layer, int batch, const manner *how, rng *r) {
+    const op_case c = case_of(layer, batch, how, r);
+    failure f;
     assert_check(op_case_agrees(&c, &f), f);
 }
 
@@ -104,16 +109,17 @@ static void test_add(void **state) {
     check_kind(COMET_OP_ADD, 12, 9, (manner){.odd = 1});
 }
 
-/* More than a block, and a whole block of vectors. */
+/* More than a block, and a block that lacks the last of its vectors. */
 static void test_many_values(void **state) {
+    static const comet_shape shapes[] = {{17, 15, 35}, {11, 6, 31}};
     static const comet_op_kind kinds[] = {COMET_OP_RELU, COMET_OP_ADD, COMET_OP_DROPOUT, COMET_OP_STOCHASTIC_DEPTH};
     (void)state;
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+    for (size_t k = 0; k < 2 * sizeof kinds / sizeof *kinds; k++)
         for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
             rng r = rng_seed(k);
-            const op_layer layer = {.kind = kinds[k], .in = {17, 15, 35}, .probability = 0.4f};
+            const op_layer layer = {.kind = kinds[k / 2], .in = shapes[k % 2], .probability = 0.4f};
             device.base.dtype = dtypes[d];
-            check(&layer, 2, &(manner){.has_mask = kinds[k] == COMET_OP_RELU}, &r);
+            check(&layer, 2, &(manner){.has_mask = layer.kind == COMET_OP_RELU}, &r);
         }
 }
 
@@ -201,6 +207,23 @@ static void test_average_pool(void **state) {
     check_kind(COMET_OP_AVERAGE_POOL, 40, 11, (manner){.forward = {2, 4}});
 }
 
+/* Windows that reach over the padding, and over what rounding up adds behind it. */
+static void test_pool_ends(void **state) {
+    static const comet_pool2d pools[] = {
+        {2, 2, 0, 0, 0}, {3, 2, 1, 0, 0}, {4, 3, 2, 0, 0}, {5, 3, 2, 0, 0}, {2, 3, 1, 0, 0}};
+    (void)state;
+    for (int i = 0; i < 5 * 4 * 2 * 3; i++) {
+        rng r = rng_seed((uint64_t)i);
+        op_layer layer = {.kind = i / 20 % 2 ? COMET_OP_AVERAGE_POOL : COMET_OP_MAX_POOL,
+                          .in = {(int)rng_between(&r, 5, 9), (int)rng_between(&r, 5, 9), i % 3 ? 8 : 5},
+                          .pool = pools[i % 5]};
+        layer.pool.ceil_mode = i / 5 & 1;
+        layer.pool.count_padding = i / 10 & 1;
+        device.base.dtype = dtypes[i / 40];
+        check(&layer, 2, &(manner){.forward = {i / 20 % 2 ? 2 : 0, i / 20 % 2 ? 4 : 0}}, &r);
+    }
+}
+
 /* A window that is the map. */
 static void test_whole_average(void **state) {
     (void)state;
@@ -236,6 +259,20 @@ static void test_dropout(void **state) {
     check_kind(COMET_OP_DROPOUT, 24, 7, (manner){.odd = 0});
 }
 
+/* A rank whose first value is any of the four that a counter is for. */
+static void test_dropout_of_ranks(void **state) {
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        rng r = rng_seed((uint64_t)i);
+        const op_layer layer = {.kind = COMET_OP_DROPOUT, .in = {3, 5, i % 2 ? 7 : 9}, .probability = 0.6f};
+        failure f;
+        device.base.dtype = dtypes[i / 8];
+        op_case c = case_of(&layer, 2, &(manner){.odd = 0}, &r);
+        c.first_sample = i % 8 ? i % 8 : (int64_t)1 << 36;
+        assert_check(op_case_agrees(&c, &f), f);
+    }
+}
+
 static void test_stochastic_depth(void **state) {
     (void)state;
     check_kind(COMET_OP_STOCHASTIC_DEPTH, 24, 7, (manner){.odd = 0});
@@ -250,13 +287,8 @@ static void test_evaluation(void **state) {
         const op_layer layer = op_layer_draw(kinds[i % 3], 6, &r);
         failure f;
         device.base.dtype = dtypes[i / 3];
-        op_case c = {.backend = &device.base,
-                     .reference = reference,
-                     .build = op_layer_build,
-                     .how = &layer,
-                     .batch = 2,
-                     .evaluation = 1};
-        op_case_vary(&c, &r);
+        op_case c = case_of(&layer, 2, &(manner){.odd = 0}, &r);
+        c.evaluation = 1;
         assert_check(op_case_agrees(&c, &f), f);
     }
 }
@@ -276,6 +308,8 @@ int main(void) {
                                        cmocka_unit_test(test_wide_max_pool),
                                        cmocka_unit_test(test_average_pool),
                                        cmocka_unit_test(test_whole_average),
+                                       cmocka_unit_test(test_pool_ends),
+                                       cmocka_unit_test(test_dropout_of_ranks),
                                        cmocka_unit_test(test_adaptive_pool),
                                        cmocka_unit_test(test_shortcut),
                                        cmocka_unit_test(test_flatten),
