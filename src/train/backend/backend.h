@@ -146,7 +146,8 @@ struct comet_backend {
      * norm writes its output beside an input that is held, and its backward needs no buffer for what it reads.
      */
     int fused_streams;
-    int fuses_sums; /* 1: batch norms add what a sum behind them adds */
+    size_t alignment; /* of buffers; 0: COMET_ALIGNMENT is enough */
+    int fuses_sums;   /* 1: batch norms add what a sum behind them adds */
     const comet_backend_statistics *statistics;
     /* 1: it can compute this node at this batch, forward and, if training, backward. */
     int (*supports)(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch, int training);

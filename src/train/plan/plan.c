@@ -20,12 +20,16 @@ int comet_plan_grow(comet_plan *p, void **array, int count, int *room, size_t si
     return 1;
 }
 
+static size_t aligned(const comet_plan *p, size_t bytes) {
+    const size_t unit = p->backend->alignment ? p->backend->alignment : COMET_ALIGNMENT;
+    return (bytes + unit - 1) / unit * unit;
+}
+
 int comet_plan_buffer(comet_plan *p, size_t bytes, int first, int last) {
     if (!comet_plan_grow(p, (void **)&p->buffers, p->buffer_count, &p->buffer_room, sizeof *p->buffers) ||
         !comet_plan_grow(p, (void **)&p->buffer_holds, p->buffer_count, &p->holds_room, sizeof *p->buffer_holds))
         return -1;
-    p->buffers[p->buffer_count] =
-        (comet_buffer){(bytes + COMET_ALIGNMENT - 1) / COMET_ALIGNMENT * COMET_ALIGNMENT, 0, first, last};
+    p->buffers[p->buffer_count] = (comet_buffer){aligned(p, bytes), 0, first, last};
     p->buffer_holds[p->buffer_count] = 0;
     return p->buffer_count++;
 }
@@ -49,7 +53,7 @@ int comet_plan_scratch(comet_plan *p, int time, size_t bytes) {
     if (p->last_scratch < 0 || p->buffers[p->last_scratch].first != time)
         return p->last_scratch = comet_plan_buffer(p, bytes, time, time);
     comet_buffer *b = &p->buffers[p->last_scratch];
-    bytes = (bytes + COMET_ALIGNMENT - 1) / COMET_ALIGNMENT * COMET_ALIGNMENT;
+    bytes = aligned(p, bytes);
     b->bytes = b->bytes < bytes ? bytes : b->bytes;
     return p->last_scratch;
 }

@@ -2,9 +2,7 @@
 /* Whole trainings on a GPU beside those on the CPU, from the same first values and batches. */
 #include "test_train_trainer.h"
 
-#include "support/temporary_folder.h"
 #include "train/backend/cuda.h"
-#include "train/checkpoint/weights.h"
 #ifdef COMET_CUDA_EMULATION
 #include "emulation/train/stand_in.h"
 #endif

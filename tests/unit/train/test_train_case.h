@@ -19,7 +19,8 @@
     do {                                                                                                               \
         comet_status status_of_done = (call);                                                                          \
         if (status_of_done != COMET_OK)                                                                                \
-            fail_msg("%s: %s: %s", #call, comet_status_string(status_of_done), (message).text);                        \
+            fail_msg("%s: %s: %s (%s)", #call, comet_status_string(status_of_done), (message).text,                    \
+                     comet_last_error());                                                                              \
     } while (0)
 
 #define assert_near(a, b, relative)                                                                                    \

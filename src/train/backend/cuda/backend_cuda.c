@@ -13,7 +13,8 @@
 #include "train/backend/cuda/cublaslt/cublaslt.h"
 #include "train/backend/cuda/cudnn/cudnn.h"
 
-enum { NORM_CHANNELS = 4 }; /* tables of a norm's channels are 16-byte aligned one behind the other */
+enum { BUFFER_ALIGNMENT = 256 }; /* of streams */
+enum { NORM_CHANNELS = 4 };      /* tables of a norm's channels are 16-byte aligned one behind the other */
 
 static const size_t default_workspace = (size_t)256 << 20;
 
@@ -83,6 +84,7 @@ comet_status comet_backend_cuda_memory(const comet_backend *backend, size_t *fre
 
 static void fill(comet_backend *backend) {
     backend->name = "cuda";
+    backend->alignment = BUFFER_ALIGNMENT;
     backend->fused_streams = 1;
     backend->fuses_sums = 1;
     backend->statistics = &comet_cuda_statistics;

@@ -14,6 +14,11 @@
 #include "train/backend/cuda/offload.h"
 #include "train/backend/cuda/ops/batch_norm.h"
 
+/* Results of streams are 16-byte aligned, also one behind the other. */
+typedef struct result_place {
+    _Alignas(16) comet_cuda_result result;
+} result_place;
+
 /* What the device says of a slot, beside the stream's result. */
 typedef struct device_words {
     float bound;  /* of a normalised input */
@@ -40,7 +45,7 @@ typedef struct holder {
     int *fresh; /* slots filled since the last settling */
     int fresh_count, held_count;
     /* On the device, and their copies in page-locked memory. */
-    comet_cuda_result *results, *host_results;
+    result_place *results, *host_results;
     device_words *words, *host_words;
     int32_t *status, *host_status; /* of all decoding */
     comet_cuda_offload *offload;
@@ -58,7 +63,7 @@ static comet_tensor tensor_of(const comet_holder *h, const comet_held *held, con
 
 static slot *begin_slot(holder *h, const comet_held *held) {
     slot *s = &h->slots[held->slot];
-    s->stream = (comet_cuda_slot){held->memory, held->capacity, NULL, &h->results[held->slot]};
+    s->stream = (comet_cuda_slot){held->memory, held->capacity, NULL, &h->results[held->slot].result};
     s->codec = held->codec;
     s->codec.grid = NULL;
     s->is_norm = s->is_known = 0;
@@ -99,7 +104,7 @@ static void note_held(holder *h, const comet_held *held, slot *s) {
 
 static comet_status show(holder *h, const comet_held *held, const comet_tensor *values, const comet_codec_grid *grid) {
     const comet_holder_watch *watch = h->base.watch;
-    const comet_held_part shown = {&h->base, held, 0, values, grid, &h->results[held->slot].codec};
+    const comet_held_part shown = {&h->base, held, 0, values, grid, &h->results[held->slot].result.codec};
     return watch && watch->held ? watch->held(watch->context, &shown) : COMET_OK;
 }
 
@@ -110,7 +115,7 @@ static comet_status hold(comet_holder *base, const comet_held *held, const void 
     slot *s = begin_slot(h, held);
     const comet_tensor t = tensor_of(base, held, values);
     const comet_codec_exec exec = comet_cuda_exec(h->backend);
-    COMET_TRY(comet_cuda_compress(&t, &s->codec, &exec, &s->stream, &h->host_results[held->slot]));
+    COMET_TRY(comet_cuda_compress(&t, &s->codec, &exec, &s->stream, &h->host_results[held->slot].result));
     note_held(h, held, s);
     COMET_TRY(show(h, held, &t, NULL));
     return send(h, held);
@@ -153,7 +158,7 @@ static const comet_cuda_norm_residual *residual_of(holder *h, const comet_op_cal
         slot *s = begin_slot(h, output);
         residual->y_slot = &s->stream;
         residual->y_params = &s->codec;
-        residual->y_host = &h->host_results[output->slot];
+        residual->y_host = &h->host_results[output->slot].result;
     }
     return residual;
 }
@@ -168,7 +173,7 @@ static comet_status norm_streams(holder *h, const comet_held *held, const comet_
     const comet_codec_exec exec = comet_cuda_exec(h->backend);
     comet_cuda_norm_residual residual;
     COMET_TRY(set_norm_bound(h, held, call, norm, s));
-    COMET_TRY(comet_cuda_norm_forward(norm, &x, &y, &s->codec, &exec, &s->stream, &h->host_results[held->slot],
+    COMET_TRY(comet_cuda_norm_forward(norm, &x, &y, &s->codec, &exec, &s->stream, &h->host_results[held->slot].result,
                                       residual_of(h, call, along, &add, &residual)));
     s->is_norm = 1;
     note_held(h, held, s);
@@ -338,7 +343,7 @@ static void release(comet_holder *base, int index) {
 /* ---- what it says ---- */
 
 static void learn(holder *h, int index) {
-    const comet_codec_record *r = &h->host_results[index].codec;
+    const comet_codec_record *r = &h->host_results[index].result.codec;
     const double rms = r->stats.nonzero > 0 ? sqrt(r->stats.sum_squares / (double)r->stats.nonzero) : 0;
     h->slots[index].report = (comet_held_report){r->bytes, rms};
     h->slots[index].is_known = 1;
@@ -352,8 +357,8 @@ static comet_status find_wrong(const holder *h, int *wrong) {
         *wrong = index;
         if (h->slots[index].is_norm && h->host_words[index].flaw)
             return COMET_ERROR_DIVERGED;
-        if (h->host_results[index].status != COMET_OK)
-            return (comet_status)h->host_results[index].status;
+        if (h->host_results[index].result.status != COMET_OK)
+            return (comet_status)h->host_results[index].result.status;
     }
     *wrong = -1;
     return (comet_status)*h->host_status;
