@@ -19,6 +19,7 @@
 static const char help[] =
     "Usage: comet bench codec [OPTION...]\n"
     "       comet bench norm --device cuda [OPTION...]\n"
+    "       comet bench step --model NAME [OPTION...]     (comet bench step --help)\n"
     "\n"
     "Measures each codec on each tensor: ratio (raw bytes / bytes of the whole stream), the worst error against the\n"
     "bound, zeros that did not stay zero, and the speed of compressing and decompressing beside memcpy of the same\n"
@@ -118,7 +119,7 @@ static int read_request(request *r, int argc, char **argv) {
     if (answer != DONE || r->help)
         return answer;
     if (r->operands.count == 0 || (strcmp(r->operands.items[0], "codec") != 0 && !is_norm(r)))
-        return misuse("say what to measure: 'comet bench codec' or 'comet bench norm'");
+        return misuse("say what to measure: 'comet bench codec', 'norm' or 'step'");
     if (r->operands.count > 1)
         return misuse("unexpected '%s'; files go behind --data", r->operands.items[1]);
     return DONE;
@@ -332,7 +333,7 @@ static int run_on_cpu(const request *r, const bench_plan *plan) {
     return answer;
 }
 
-int command_bench(int argc, char **argv) {
+int bench_tensors(int argc, char **argv) {
     request r = {0};
     bench_plan *plan = calloc(1, sizeof *plan);
     int answer = plan ? read_request(&r, argc, argv) : fail_memory();

@@ -118,4 +118,7 @@ void bench_json_key(json *j, const bench_result *result, coder_mode mode);
 void bench_json_result(json *j, const bench_result *result);
 void bench_json_count(json *j, const char *key, int promised, int64_t value);
 
+/* The sub-command but for steps: comet bench codec, comet bench norm. argv[0] is "bench". */
+int bench_tensors(int argc, char **argv);
+
 #endif

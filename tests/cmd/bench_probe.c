@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cmd/bench/bench.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "emulation/emulation.h"
@@ -12,6 +13,6 @@ int main(int argc, char **argv) {
         return misuse("this is comet bench alone");
     message_command("bench");
     emulation_set_l2((size_t)1 << 10); /* calls go round over buffers of four times as much: few, then */
-    int answer = command_bench(argc - 1, argv + 1);
+    int answer = bench_tensors(argc - 1, argv + 1);
     return fflush(stdout) == 0 ? answer : FAILED;
 }

@@ -114,6 +114,7 @@ typedef struct comet_images_call {
     int64_t count, batch, pixels;
     int channels;
     void *values; /* of `batch` images: those behind `count` are zero */
+    int again;    /* 1: the bytes of the last call once more: what a device still has of them will do */
 } comet_images_call;
 
 /*
@@ -153,6 +154,11 @@ struct comet_backend {
     int (*supports)(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch, int training);
     const comet_op_kernel *kernels[COMET_OP_KINDS]; /* NULL: unknown kind */
     comet_status (*images)(const comet_images_call *call);
+    /*
+     * NULL, or: the bytes of the next batch, which stay as they are until `images` is called for them, begin to come
+     * over beside the work that was issued.
+     */
+    comet_status (*images_ahead)(comet_backend *backend, const uint8_t *bytes, int64_t count);
     comet_status (*loss)(comet_loss_call *call);
     /* NULL: what the loss gives out is there when it returns; else it is when this does. */
     comet_status (*await_loss)(comet_loss_call *call);
@@ -166,6 +172,12 @@ struct comet_backend {
     comet_status (*holder_new)(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
     /* Before a step, with the graph's memory: what must be made ready of the weights. NULL: nothing. */
     comet_status (*begin)(comet_backend *backend, const comet_graph *g);
+    /*
+     * The device's clock, for measurements; NULL: the host's does as well. Marks are numbered from 0 and lie behind what
+     * was issued so far; `read_marks` waits, and says how many ms after the first each was passed.
+     */
+    comet_status (*mark)(comet_backend *backend, int mark);
+    comet_status (*read_marks)(comet_backend *backend, int count, double *ms);
     /* What the library takes for itself, in code, descriptions and packed matrices, at this batch: not less. */
     size_t (*library_bytes)(const comet_backend *backend, const comet_graph *g, int batch);
     void (*free)(comet_backend *backend);

@@ -33,7 +33,7 @@ typedef struct comet_backend_cuda_options {
 comet_status comet_backend_cuda_new(const comet_backend_cuda_options *options, const comet_allocator *allocator,
                                     comet_backend **backend, comet_message *message);
 
-/* What the driver says of the device, in bytes. */
-comet_status comet_backend_cuda_memory(const comet_backend *backend, size_t *free_bytes, size_t *total_bytes);
+/* What the driver says of a GPU's memory, in bytes. The first question makes the process's context there. */
+comet_status comet_backend_cuda_memory(int32_t device, size_t *free_bytes, size_t *total_bytes);
 
 #endif

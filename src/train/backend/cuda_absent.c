@@ -9,7 +9,7 @@ comet_status comet_backend_cuda_new(const comet_backend_cuda_options *options, c
                              "this comet was built without CUDA, or without the headers of cuDNN 9 and cuBLASLt");
 }
 
-comet_status comet_backend_cuda_memory(const comet_backend *backend, size_t *free_bytes, size_t *total_bytes) {
-    (void)backend, (void)free_bytes, (void)total_bytes;
+comet_status comet_backend_cuda_memory(int32_t device, size_t *free_bytes, size_t *total_bytes) {
+    (void)device, (void)free_bytes, (void)total_bytes;
     return COMET_ERROR_NO_DEVICE;
 }

@@ -74,6 +74,11 @@ int comet_form_is_exact(const comet_form *form) {
            (form->codec.codec == COMET_CODEC_EB && form->codec.bound == 0);
 }
 
+int comet_form_shows_sign(const comet_form *form) {
+    return form->form == COMET_FORM_CODEC && form->codec.codec == COMET_CODEC_EB && form->codec.keep_mask &&
+           !form->codec.checksum && form->codec.rounding == COMET_ROUND_NEAREST;
+}
+
 int comet_form_keeps_sign(const comet_plan_entry *entry) {
     const comet_form *f = &entry->form;
     return comet_form_is_exact(f) ||

@@ -114,7 +114,7 @@ static int find_value(comet_plan *p, comet_value v, int node) {
 static void find_sign(comet_plan *p, int i) {
     comet_plan_node *n = &p->nodes[i];
     const int entry = p->value_entry[n->output];
-    if (!comet_plan_in_store(&p->entries[entry])) {
+    if (!comet_form_shows_sign(&p->entries[entry].form)) {
         n->needs_y = find_value(p, n->output, i);
         return;
     }

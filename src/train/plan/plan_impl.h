@@ -129,6 +129,7 @@ size_t comet_plan_value_bytes(const comet_plan *p, comet_value v);
 int comet_form_keeps_sign(const comet_plan_entry *entry);
 int comet_form_is_kept(const comet_form *form); /* in a buffer */
 int comet_form_is_exact(const comet_form *form);
+int comet_form_shows_sign(const comet_form *form); /* a fused batch norm reads signs off its stream */
 
 /* The node that computes a value: a fused ReLU's is its batch norm. */
 int comet_plan_maker(const comet_plan *p, comet_value v);
@@ -137,7 +138,7 @@ int comet_plan_maker(const comet_plan *p, comet_value v);
 int comet_plan_scratch(comet_plan *p, int time, size_t bytes);
 
 /* stored_bytes and what goes with it, from the form. */
-void comet_plan_set_size(const comet_plan *p, comet_plan_entry *entry);
+void comet_plan_set_size(comet_plan *p, comet_plan_entry *entry);
 
 /* The parts, in their order. */
 void comet_plan_saved(comet_plan *p);

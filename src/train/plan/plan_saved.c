@@ -220,7 +220,7 @@ static size_t side_bytes(const comet_plan *p, int node) {
 static void need_sign(comet_plan *p, int node) {
     const comet_value y = p->nodes[node].output;
     comet_plan_entry *e = &p->entries[p->value_entry[y]];
-    if (!comet_plan_in_store(e)) {
+    if (!comet_form_shows_sign(&e->form)) {
         need(p, y, node);
         return;
     }

@@ -40,7 +40,7 @@ static size_t guess(const comet_plan *p, const comet_plan_entry *e) {
 }
 
 /* Bounds that do not depend on values, of a part. An entry that no codec takes has none: saving it will say so. */
-static void set_bounds(const comet_plan *p, comet_plan_entry *e) {
+static void set_bounds(comet_plan *p, comet_plan_entry *e) {
     static const float no_threshold = 0; /* its address alone is looked at */
     const comet_codec_grid grid = {.channels = e->shape.channels, .threshold = &no_threshold};
     comet_codec_params codec = e->form.codec;
@@ -48,14 +48,17 @@ static void set_bounds(const comet_plan *p, comet_plan_entry *e) {
     comet_tensor_init(&t, NULL, p->backend->dtype, COMET_NHWC, 4,
                       (int64_t[]){p->options.batch / e->parts, e->shape.height, e->shape.width, e->shape.channels});
     codec.grid = e->kind == COMET_SAVED_NORM ? &grid : NULL;
-    if (p->backend->measure(p->backend, &t, &codec, &e->worst_bytes, &e->scratch_bytes) != COMET_OK)
+    const comet_status status = p->backend->measure(p->backend, &t, &codec, &e->worst_bytes, &e->scratch_bytes);
+    if (status != COMET_OK)
         e->worst_bytes = e->scratch_bytes = 0;
+    if (status != COMET_OK && status != COMET_ERROR_ARGUMENT && status != COMET_ERROR_UNSUPPORTED)
+        p->status = status;
     if (p->allocator && !p->backend->fused_streams) /* the store makes a stream beside the block it stays in */
         e->scratch_bytes += e->worst_bytes;
     e->worst_bytes *= (size_t)e->parts;
 }
 
-void comet_plan_set_size(const comet_plan *p, comet_plan_entry *e) {
+void comet_plan_set_size(comet_plan *p, comet_plan_entry *e) {
     e->is_estimate = e->form.form == COMET_FORM_CODEC;
     e->stored_bytes = guess(p, e);
     e->buffer = e->back_buffer = -1;

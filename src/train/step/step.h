@@ -56,6 +56,24 @@ typedef struct comet_step_watch {
     void *context;
 } comet_step_watch;
 
+/*
+ * For measurements: is told when forward (backward) of a node was issued; of -1: when the step begins, and when its
+ * images were (its loss, and all of it).
+ */
+typedef struct comet_step_clock {
+    void (*passed)(void *context, int node, int is_backward);
+    void *context;
+} comet_step_clock;
+
+/*
+ * Who knows the next batch: asked once all of a step is issued, while a device works on it, where bytes can come over
+ * ahead. What is given stays as it is until the next step begins. NULL: not known yet.
+ */
+typedef struct comet_step_ahead {
+    const uint8_t *(*next)(void *context);
+    void *context;
+} comet_step_ahead;
+
 typedef struct comet_step_options {
     const uint8_t *bytes; /* of the batch, if the plan's input comes as bytes: `count` of them, or all */
     const comet_normalisation *normalisation; /* of these */
@@ -68,6 +86,8 @@ typedef struct comet_step_options {
     int rank;                                 /* among those that train together: random numbers differ */
     comet_collect *collect;                   /* statistics go there; NULL: none are gathered */
     const comet_step_watch *watch;            /* NULL: nobody looks at streams */
+    const comet_step_clock *clock;            /* NULL: nobody measures */
+    const comet_step_ahead *ahead;            /* NULL: nobody knows */
 } comet_step_options;
 
 typedef struct comet_step_result {

@@ -62,7 +62,10 @@ comet_status comet_step_see_loaded(void *step, int slot, int part, void *values)
 /* What the holder knows by now of this run, into what is learned; all bytes that it took. */
 uint64_t comet_step_learn(comet_step *s);
 
-/* The batch from its bytes; samples that do not count are zero. */
-comet_status comet_step_normalise(const comet_step *s, void *values);
+/* The batch from its bytes, which may be there from the last call; samples that do not count are zero. */
+comet_status comet_step_normalise(const comet_step *s, void *values, int again);
+
+/* The next batch's bytes begin to come, if somebody knows them. */
+comet_status comet_step_look_ahead(const comet_step *s);
 
 #endif

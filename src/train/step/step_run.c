@@ -129,15 +129,22 @@ static comet_status move(comet_step *s, int time) {
     return status;
 }
 
+static void pass(const comet_step *s, int node, int is_backward) {
+    if (s->options->clock)
+        s->options->clock->passed(s->options->clock->context, node, is_backward);
+}
+
 static comet_status forward(comet_step *s) {
-    comet_status status = s->plan->options.input_bytes ? comet_step_normalise(s, comet_step_input(s)) : COMET_OK;
+    comet_status status = s->plan->options.input_bytes ? comet_step_normalise(s, comet_step_input(s), 0) : COMET_OK;
     if (status == COMET_OK && s->plan->input_save >= 0)
         status = comet_step_hold(s, s->plan->input_save, comet_step_input(s));
+    pass(s, -1, 0);
     for (int i = 0; i < s->plan->n && status == COMET_OK; i++) {
         s->failed = i;
         status = forward_node(s, i);
         if (status == COMET_OK)
             status = move(s, i);
+        pass(s, i, 0);
     }
     return status == COMET_OK ? move(s, s->plan->n) : status;
 }
@@ -149,6 +156,7 @@ static comet_status backward(comet_step *s) {
         status = move(s, comet_plan_backward_time(s->plan, i));
         if (status == COMET_OK)
             status = backward_node(s, i);
+        pass(s, i, 1);
     }
     return status;
 }
@@ -225,9 +233,14 @@ static comet_status run(comet_step *s, comet_step_result *result) {
         status = copy_running(s, 0);
     if (status != COMET_OK)
         return status;
+    pass(s, -1, 0);
     status = forward_and_loss(s, result);
+    pass(s, -1, 1);
     if (status == COMET_OK && s->plan->options.training)
         status = backward(s);
+    pass(s, -1, 1);
+    if (status == COMET_OK)
+        status = comet_step_look_ahead(s);
     if (status == COMET_OK && !settles_early(s))
         status = settle(s);
     if (status != COMET_OK) {

@@ -89,7 +89,7 @@ void comet_step_release(comet_step *s, int entry) {
     s->holder->release(s->holder, entry);
 }
 
-comet_status comet_step_normalise(const comet_step *s, void *values) {
+comet_status comet_step_normalise(const comet_step *s, void *values, int again) {
     const comet_plan *p = s->plan;
     const comet_shape *shape = comet_value_shape(p->graph, p->graph->input);
     const comet_images_call call = {.backend = p->backend,
@@ -99,15 +99,24 @@ comet_status comet_step_normalise(const comet_step *s, void *values) {
                                     .batch = p->options.batch,
                                     .pixels = (int64_t)shape->height * shape->width,
                                     .channels = shape->channels,
-                                    .values = values};
+                                    .values = values,
+                                    .again = again};
     return p->backend->images(&call);
+}
+
+comet_status comet_step_look_ahead(const comet_step *s) {
+    const comet_plan *p = s->plan;
+    const comet_step_ahead *ahead = s->options->ahead;
+    const uint8_t *bytes = ahead && p->backend->images_ahead ? ahead->next(ahead->context) : NULL;
+    const comet_shape *shape = comet_value_shape(p->graph, p->graph->input);
+    return bytes ? p->backend->images_ahead(p->backend, bytes, comet_shape_count(*shape) * p->options.batch) : COMET_OK;
 }
 
 comet_status comet_step_load(comet_step *s, const comet_plan_load *l) {
     const comet_plan_entry *e = &s->plan->entries[l->entry];
     void *values = comet_step_at(s, l->buffer);
     if (e->form.bytes)
-        return comet_step_normalise(s, values);
+        return comet_step_normalise(s, values, 1);
     const comet_held held = held_of(s, l->entry);
     comet_status status;
     if (l->rebuild == COMET_REBUILD_NOTHING)

@@ -134,6 +134,10 @@ void comet_trainer_free(comet_trainer *t) {
 
 /* ---- what it is made of ---- */
 
+comet_backend *comet_trainer_backend(comet_trainer *t) {
+    return t->parts.backend;
+}
+
 comet_graph *comet_trainer_graph(comet_trainer *t) {
     return t->parts.graph;
 }

@@ -121,8 +121,16 @@ comet_status comet_trainer_train(comet_trainer *trainer, const uint8_t *pixels, 
 comet_status comet_trainer_evaluate(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels, int count,
                                     comet_accuracy *accuracy, comet_mean *loss, comet_message *message);
 
+/*
+ * Who knows the next batch's pixels (train/step/step.h), so that they come over while this one is trained on; and who
+ * measures. Both until they are set anew; NULL: nobody.
+ */
+void comet_trainer_set_ahead(comet_trainer *trainer, const comet_step_ahead *ahead);
+void comet_trainer_set_clock(comet_trainer *trainer, const comet_step_clock *clock);
+
 /* ---- what it is made of: for checkpoints, weights, tables ---- */
 
+comet_backend *comet_trainer_backend(comet_trainer *trainer);
 comet_graph *comet_trainer_graph(comet_trainer *trainer);
 const comet_plan *comet_trainer_plan(const comet_trainer *trainer);
 const comet_learned *comet_trainer_learned(const comet_trainer *trainer); /* both until the next batch, or estimates */

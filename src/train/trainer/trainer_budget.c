@@ -122,6 +122,10 @@ size_t comet_trainer_store_limit(const comet_trainer_parts *parts, const comet_t
     return o->memory_bytes > taken + page ? o->memory_bytes - taken : page;
 }
 
+int comet_trainer_offloads(const comet_trainer_parts *parts, const comet_trainer_options *options) {
+    return options->spill_directory != NULL || parts->backend->fused_streams;
+}
+
 /* ---- the search ---- */
 
 typedef struct search {
@@ -179,7 +183,7 @@ static int goes_on(const search *s, comet_status status, int only_first) {
  * Nothing computed again that was not to be: kept tensors into the file, then the largest of the others, as they are.
  */
 static comet_status search_held(search *s, comet_saving asked, int only_first) {
-    const int file = s->options->spill_directory != NULL;
+    const int file = comet_trainer_offloads(s->parts, s->options);
     comet_status status = COMET_OK;
     comet_saving best;
     for (int k = 1; k <= SIXTEENTHS && file && goes_on(s, status, only_first); k++) {
@@ -194,7 +198,7 @@ static comet_status search_held(search *s, comet_saving asked, int only_first) {
 }
 
 static comet_status search_again(search *s, int plain, int only_first) {
-    const int offload = s->options->spill_directory ? SIXTEENTHS : 0;
+    const int offload = comet_trainer_offloads(s->parts, s->options) ? SIXTEENTHS : 0;
     comet_status status = COMET_OK;
     comet_saving row[CUTS], best;
     for (int held = SIXTEENTHS - 2; held >= 0 && goes_on(s, status, only_first); held -= 2) {
@@ -233,7 +237,7 @@ static comet_status too_little(const search *s) {
     return comet_message_set(s->message, COMET_ERROR_CAPACITY,
                              "a batch of %d does not fit in %.1f MiB: at least %.1f MiB are needed%s", o->batch,
                              (double)o->memory_bytes / 0x1p20, ((double)s->least + 0.05 * 0x1p20) / 0x1p20,
-                             o->spill_directory ? "" : ", or a directory to spill to");
+                             comet_trainer_offloads(s->parts, o) ? "" : ", or a directory to spill to");
 }
 
 comet_status comet_trainer_plan_within(comet_trainer_parts *parts, const comet_trainer_options *options, size_t *least,

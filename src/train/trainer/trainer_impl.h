@@ -76,6 +76,8 @@ struct comet_trainer {
     comet_message flaw; /* the first of these that could not be run because it was not finite; empty: none */
 
     void *hook; /* what the hooks made */
+    const comet_step_ahead *ahead;
+    const comet_step_clock *clock;
 };
 
 /* ---- trainer_parts.c ---- */
@@ -101,6 +103,9 @@ void comet_trainer_mark(comet_trainer_parts *parts, const comet_saving *saving);
 
 /* The smallest budget under which parts->plan runs, what is reserved and what the library takes included. */
 size_t comet_trainer_need(const comet_trainer_parts *parts, const comet_trainer_options *options);
+
+/* 1: what is held may be put elsewhere: there is a directory for a file, or it is a GPU, and the host has memory. */
+int comet_trainer_offloads(const comet_trainer_parts *parts, const comet_trainer_options *options);
 
 /* What the budget leaves to the store beside that plan; 0: no limit. */
 size_t comet_trainer_store_limit(const comet_trainer_parts *parts, const comet_trainer_options *options);

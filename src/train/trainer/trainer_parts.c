@@ -39,9 +39,8 @@ static comet_status make_backend(const comet_trainer_options *o, const comet_all
     if (!o->backend)
         return comet_backend_new(&o->place, o->threads, allocator, &parts->backend, message);
     comet_status status = o->backend(o->threads, allocator, &parts->backend);
-    return status == COMET_OK
-               ? COMET_OK
-               : comet_message_set(message, status, "the backend: %s", comet_status_string(status));
+    return status == COMET_OK ? COMET_OK
+                              : comet_message_set(message, status, "the backend: %s", comet_status_string(status));
 }
 
 /* A step with statistics takes up to 15 % longer: every 20th, that is less than 1 %. */
@@ -69,7 +68,7 @@ static comet_status make_forms(const comet_trainer_options *o, const comet_alloc
     comet_status status = comet_forms_new(o->codec, first_bound(o, parts), o->forms, allocator, &parts->forms, message);
     if (status == COMET_OK)
         status = comet_forms_check(parts->forms, parts->graph, message);
-    if (status == COMET_OK && comet_forms_offloads(parts->forms) && !o->spill_directory)
+    if (status == COMET_OK && comet_forms_offloads(parts->forms) && !comet_trainer_offloads(parts, o))
         return comet_message_set(message, COMET_ERROR_ARGUMENT,
                                  "what is offloaded needs a directory for its file: give one to spill to");
     return status;

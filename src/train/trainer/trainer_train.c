@@ -112,6 +112,8 @@ comet_status comet_trainer_gradients(comet_trainer *t, const uint8_t *pixels, co
                                         .watch = t->options.hooks.loaded ? &watch : NULL,
                                         .collect = t->collects ? t->parts.collect : NULL,
                                         .gradient_scale = 1 / (float)accumulate,
+                                        .clock = t->clock,
+                                        .ahead = t->ahead,
                                         .accumulate = place > 0,
                                         .seed = t->options.seed,
                                         .step = (uint64_t)t->batches,
@@ -135,6 +137,14 @@ comet_status comet_trainer_gradients(comet_trainer *t, const uint8_t *pixels, co
     return status == COMET_OK
                ? COMET_OK
                : comet_message_set(message, status, "running statistics: %s", comet_status_string(status));
+}
+
+void comet_trainer_set_ahead(comet_trainer *t, const comet_step_ahead *ahead) {
+    t->ahead = ahead;
+}
+
+void comet_trainer_set_clock(comet_trainer *t, const comet_step_clock *clock) {
+    t->clock = clock;
 }
 
 comet_trainer_pending comet_trainer_get_pending(comet_trainer *t) {

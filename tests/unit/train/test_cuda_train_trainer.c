@@ -4,6 +4,7 @@
 
 #include "train/backend/cuda.h"
 #ifdef COMET_CUDA_EMULATION
+#include "emulation/emulation.h"
 #include "emulation/train/stand_in.h"
 #endif
 
@@ -24,6 +25,15 @@ static comet_trainer *gpu_trainer(comet_trainer_options o, comet_dtype dtype) {
     return trainer_of(&o);
 }
 
+/* Small images: an emulated GPU is slow. The loss is of the values all the same. */
+static comet_trainer_options small(const char *model, const char *codec) {
+    comet_trainer_options o = options_for(model, codec);
+    o.batch = 8;
+    o.height = o.width = SIDE / 2;
+    o.spill_directory = NULL;
+    return o;
+}
+
 /* Losses of some steps: how far apart they are at most, in parts of the CPU's. */
 static double apart(const comet_trainer_options *o, comet_dtype dtype, int steps) {
     comet_trainer *cpu = trainer_of(o), *gpu = gpu_trainer(*o, dtype);
@@ -33,7 +43,7 @@ static double apart(const comet_trainer_options *o, comet_dtype dtype, int steps
         assert_true(isfinite(a) && isfinite(b));
         most = fmax(most, fabs(a - b) / a);
     }
-    const double a = evaluate(cpu, BATCH - 3), b = evaluate(gpu, BATCH - 3);
+    const double a = evaluate(cpu, o->batch - 3), b = evaluate(gpu, o->batch - 3);
     most = fmax(most, fabs(a - b) / a);
     comet_trainer_free(cpu);
     comet_trainer_free(gpu);
@@ -42,14 +52,17 @@ static double apart(const comet_trainer_options *o, comet_dtype dtype, int steps
 
 static void test_uncompressed(void **state) {
     (void)state;
-    const comet_trainer_options o = options_for("resnet8", "none");
-    assert_true(apart(&o, COMET_F32, 4) < 1e-4);
+    comet_trainer_options o = small("resnet8", "none");
+    assert_true(apart(&o, COMET_F32, 3) < 1e-4);
+    o.optimiser = comet_optimiser_default(COMET_ADAMW);
+    o.accumulate = 2;
+    assert_true(apart(&o, COMET_F32, 2) < 1e-4);
 }
 
 static void test_types(void **state) {
     (void)state;
-    const comet_trainer_options o = options_for("resnet8", "none");
-    const double bf16 = apart(&o, COMET_BF16, 3), fp16 = apart(&o, COMET_F16, 3);
+    const comet_trainer_options o = small("resnet8", "none");
+    const double bf16 = apart(&o, COMET_BF16, 2), fp16 = apart(&o, COMET_F16, 2);
     assert_true(bf16 < 0.05 && bf16 > 1e-6);
     assert_true(fp16 < 0.01 && fp16 > 1e-7);
 }
@@ -57,16 +70,144 @@ static void test_types(void **state) {
 /* The same streams but for rounding, so the same training but for what a code that flips does. */
 static void test_streams(void **state) {
     (void)state;
-    const comet_trainer_options o = options_for("resnet8", "eb");
+    comet_trainer_options o = small("resnet8", "eb");
     assert_true(apart(&o, COMET_F32, 3) < 0.02);
     assert_true(apart(&o, COMET_BF16, 2) < 0.05);
+    o.accumulate = 2;
+    assert_true(apart(&o, COMET_F32, 2) < 0.02);
 }
+
+/* Forms that lose signs have masks; values of others are rebuilt or made again. */
+static void test_forms(void **state) {
+    (void)state;
+    static const char *const forms[] = {"group:8", "zvc", "recompute"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const comet_trainer_options o = small("resnet8", forms[i]);
+        assert_true(apart(&o, COMET_F32, 2) < (i == 0 ? 0.02 : 1e-4));
+    }
+}
+
+/* What is made of the same bits, in whatever place it is held. */
+static void check_same_bits(const comet_trainer_options *a, const comet_trainer_options *b, int steps) {
+    comet_trainer *x = gpu_trainer(*a, COMET_F32), *y = gpu_trainer(*b, COMET_F32);
+    for (int i = 0; i < steps; i++)
+        assert_true(train(x, (uint64_t)i, 0.05).loss == train(y, (uint64_t)i, 0.05).loss);
+    assert_true(evaluate(x, a->batch) == evaluate(y, a->batch));
+    comet_trainer_free(x);
+    comet_trainer_free(y);
+}
+
+static void test_offload(void **state) {
+    (void)state;
+    const comet_trainer_options kept = small("resnet8", "none"), plain = small("resnet8", "offload");
+    check_same_bits(&kept, &plain, 2);
+    const comet_trainer_options streams = small("resnet8", "eb"), moved = small("resnet8", "eb+offload");
+    check_same_bits(&streams, &moved, 2);
+}
+
+/* With less and less memory: offloaded, computed again, the same bits; and an error that names the least. */
+static void test_budget(void **state) {
+    (void)state;
+    const comet_trainer_options whole = small("resnet8", "none");
+    comet_trainer *t = gpu_trainer(whole, COMET_F32);
+    const comet_trainer_bytes bytes = comet_trainer_get_bytes(t);
+    const size_t peak = bytes.planned_peak_bytes + bytes.library_bytes;
+    comet_trainer_free(t);
+    comet_trainer_options tight = whole;
+    tight.memory_bytes = peak - bytes.buffer_bytes / 4;
+    check_same_bits(&whole, &tight, 2);
+    comet_trainer_options least = whole;
+    least.memory_bytes = peak / 16;
+    least.backend = backend_new;
+    assert_int_equal(comet_trainer_new(&least, NULL, &t, &message), COMET_ERROR_CAPACITY);
+    assert_non_null(strstr(message.text, "at least"));
+}
+
+/* Under a controller, whose statistics are gathered on the device: the same decisions but for rounding. */
+static void test_controller(void **state) {
+    (void)state;
+    comet_trainer_options o = small("resnet8", "eb");
+    o.control = "comet:warmup=1:every=1";
+    assert_true(apart(&o, COMET_F32, 3) < 0.02);
+}
+
+/*
+ * Streams that find no room are known at the end of the step, which is run again as if nothing had been: at so fine a
+ * bound values are stored as they are, in more room than was guessed.
+ */
+static void test_step_is_run_again(void **state) {
+    (void)state;
+    comet_trainer_options o = small("resnet8", "eb");
+    o.error_rel = 1e-5;
+    comet_trainer *t = gpu_trainer(o, COMET_F32);
+    const size_t guessed = comet_trainer_get_bytes(t).buffer_bytes;
+    const double first = train(t, 1, 0.05).loss;
+    const double second = train(t, 2, 0.05).loss;
+    assert_true(comet_trainer_get_bytes(t).buffer_bytes > guessed);
+    comet_trainer_free(t);
+    o.codec = "none";
+    t = gpu_trainer(o, COMET_F32);
+    assert_near(train(t, 1, 0.05).loss, first, 1e-6);
+    assert_near(train(t, 2, 0.05).loss, second, 1e-5);
+    comet_trainer_free(t);
+}
+
+static void test_diverges(void **state) {
+    (void)state;
+    const comet_trainer_options o = small("resnet8", "eb");
+    comet_trainer *t = gpu_trainer(o, COMET_F32);
+    batch b = make_batch(1);
+    comet_trainer_result result;
+    comet_status status = COMET_OK;
+    for (int i = 0; i < 4 && status == COMET_OK; i++)
+        status = comet_trainer_train(t, b.pixels, b.labels, 1e30, 0, &result, &message);
+    assert_int_equal(status, COMET_ERROR_DIVERGED);
+    comet_trainer_free(t);
+}
+
+#ifdef COMET_CUDA_EMULATION
+/* A call of CUDA fails, any: an error, and nothing is left behind. */
+static void test_failures(void **state) {
+    (void)state;
+    comet_trainer_options o = small("resnet8", "eb");
+    batch b = make_batch(1);
+    o.batch = 2;
+    o.backend = backend_new;
+    place = (comet_backend_cuda_options){.dtype = COMET_F32, .exact_products = 1};
+    const uint64_t live = emulation_live_allocations();
+    int failed = 0, reached = 1;
+    for (int calls = 0; reached; calls += 1 + calls / 8) {
+        comet_trainer *t = NULL;
+        comet_trainer_result result;
+        const uint64_t before = emulation_calls();
+        emulation_fail_next(cudaErrorMemoryAllocation, calls);
+        comet_status status = comet_trainer_new(&o, NULL, &t, &message);
+        if (status == COMET_OK)
+            status = comet_trainer_train(t, b.pixels, b.labels, 0.05, 0, &result, &message);
+        reached = emulation_calls() - before > (uint64_t)calls;
+        emulation_fail_next(cudaSuccess, 0);
+        comet_trainer_free(t);
+        /* cuDNN and cuBLASLt say what they can; but it is no lack of room, and no values that are not finite */
+        if (status == COMET_ERROR_CAPACITY || status == COMET_ERROR_DIVERGED)
+            fail_msg("after %d calls: %s: %s; %s", calls, comet_status_string(status), message.text,
+                     comet_last_error());
+        assert_int_equal(emulation_live_allocations(), live);
+        failed += status != COMET_OK;
+    }
+    assert_true(failed > 20);
+}
+#endif
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uncompressed),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_uncompressed), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_streams),      cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_offload),      cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_controller),   cmocka_unit_test(test_step_is_run_again),
+        cmocka_unit_test(test_diverges),
+#ifdef COMET_CUDA_EMULATION
+        cmocka_unit_test(test_failures),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

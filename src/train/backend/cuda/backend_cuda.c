@@ -68,15 +68,25 @@ static comet_status begin(comet_backend *backend, const comet_graph *g) {
 }
 
 static size_t library_bytes(const comet_backend *backend, const comet_graph *g, int batch) {
-    (void)batch;
     const comet_backend_cuda *b = (const comet_backend_cuda *)backend;
     const size_t weights = comet_graph_static_bytes(g, 0) / sizeof(float) * comet_dtype_size(backend->dtype);
-    return b->codec_workspace_wanted + (backend->dtype == COMET_F32 ? 0 : weights);
+    const size_t images = (size_t)(comet_shape_count(*comet_value_shape(g, g->input)) * batch);
+    return b->codec_workspace_wanted + comet_cuda_batch_bytes_on_device(images) +
+           (backend->dtype == COMET_F32 ? 0 : weights);
 }
 
-comet_status comet_backend_cuda_memory(const comet_backend *backend, size_t *free_bytes, size_t *total_bytes) {
-    const comet_backend_cuda *b = (const comet_backend_cuda *)backend;
-    COMET_TRY(comet_cuda_status(cudaSetDevice(b->options.device)));
+static comet_status mark(comet_backend *backend, int index) {
+    comet_backend_cuda *b = (comet_backend_cuda *)backend;
+    return comet_cuda_marks_set(&b->kept.marks, index, b->queue);
+}
+
+static comet_status read_marks(comet_backend *backend, int count, double *ms) {
+    return comet_cuda_marks_read(&((comet_backend_cuda *)backend)->kept.marks, count, ms);
+}
+
+comet_status comet_backend_cuda_memory(int32_t device, size_t *free_bytes, size_t *total_bytes) {
+    COMET_TRY(comet_cuda_check(device));
+    COMET_TRY(comet_cuda_status(cudaSetDevice(device)));
     return comet_cuda_status(cudaMemGetInfo(free_bytes, total_bytes));
 }
 
@@ -90,6 +100,7 @@ static void fill(comet_backend *backend) {
     backend->statistics = &comet_cuda_statistics;
     backend->supports = supports;
     backend->images = comet_cuda_images;
+    backend->images_ahead = comet_cuda_images_ahead;
     backend->loss = comet_cuda_loss_issue;
     backend->await_loss = comet_cuda_loss_await;
     backend->update = comet_cuda_update;
@@ -97,6 +108,8 @@ static void fill(comet_backend *backend) {
     backend->measure = measure;
     backend->holder_new = comet_cuda_holder_new;
     backend->begin = begin;
+    backend->mark = mark;
+    backend->read_marks = read_marks;
     backend->library_bytes = library_bytes;
     const comet_op_kernel **k = backend->kernels;
     k[COMET_OP_CONV] = &comet_cuda_conv;

@@ -117,4 +117,3 @@ comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *a
     *backend = &b->base;
     return COMET_OK;
 }
-

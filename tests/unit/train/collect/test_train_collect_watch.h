@@ -159,10 +159,11 @@ static inline comet_status watch_norm(const comet_op_call *call) {
     return inner[call->node->kind]->backward(call);
 }
 
-static comet_status (*inner_held_norm)(comet_holder *, const comet_held *, const comet_op_call *, int);
+static comet_status (*inner_held_norm)(comet_holder *, const comet_held *, const comet_held *, const comet_op_call *,
+                                       int);
 
-static inline comet_status watch_held_norm(comet_holder *holder, const comet_held *held, const comet_op_call *call,
-                                           int by_parts) {
+static inline comet_status watch_held_norm(comet_holder *holder, const comet_held *held, const comet_held *output,
+                                           const comet_op_call *call, int by_parts) {
     int channels;
     const int64_t some = rows_of(call, call->node->output, &channels) / held->parts;
     float *u = malloc((size_t)(some * channels) * sizeof *u);
@@ -171,7 +172,7 @@ static inline comet_status watch_held_norm(comet_holder *holder, const comet_hel
         watch_norm_rows(call, u, gradient_of(call) + part * some * channels, some);
     }
     free(u);
-    return inner_held_norm(holder, held, call, by_parts);
+    return inner_held_norm(holder, held, output, call, by_parts);
 }
 
 static inline comet_status watch_silu(const comet_op_call *call) {

@@ -7,6 +7,8 @@
 
 #include "codec/cuda/runtime.h"
 #include "train/backend/cuda.h"
+#include "train/backend/cuda/base/batch_bytes.h"
+#include "train/backend/cuda/base/marks.h"
 #include "train/backend/cuda/base/transfer.h"
 
 typedef struct comet_cudnn comet_cudnn;       /* cudnn/cudnn.h: the library, a handle, plans that were made */
@@ -22,7 +24,9 @@ typedef struct comet_cuda_update_table {
 
 /* What other files of this folder keep from call to call. All zero at first; comet_cuda_parts_free. */
 typedef struct comet_cuda_kept {
-    comet_cuda_upload image_bytes, labels, rules;
+    comet_cuda_batch_bytes batch_bytes;
+    comet_cuda_marks marks;
+    comet_cuda_upload labels, rules;
     comet_cuda_record loss, updated, sums;
     comet_cuda_buffer samples, partial_sums, weights;
     comet_cuda_update_table update;
@@ -94,6 +98,7 @@ extern const comet_op_kernel comet_cuda_conv, comet_cuda_linear, comet_cuda_batc
 /* ---- what else a backend does ---- */
 
 comet_status comet_cuda_images(const comet_images_call *call);
+comet_status comet_cuda_images_ahead(comet_backend *backend, const uint8_t *bytes, int64_t count);
 
 /*
  * Each is its two halves: what is issued to the queue, and waiting for the queue to fill in what the call gives out. One

@@ -42,10 +42,12 @@ comet_status comet_cuda_weights_begin(comet_backend_cuda *b, const comet_graph *
 
 void comet_cuda_parts_free(comet_backend_cuda *b) {
     comet_cuda_kept *k = &b->kept;
-    comet_cuda_upload *const uploads[] = {&k->image_bytes, &k->labels, &k->rules, &k->update.entries};
+    comet_cuda_upload *const uploads[] = {&k->labels, &k->rules, &k->update.entries};
     comet_cuda_record *const records[] = {&k->loss, &k->updated, &k->sums, &k->seen, &k->seen_norm};
     comet_cuda_buffer *const buffers[] = {&k->samples, &k->partial_sums, &k->weights, &k->statistics_workspace,
                                           &k->plain_weights};
+    comet_cuda_batch_bytes_free(&k->batch_bytes);
+    comet_cuda_marks_free(&k->marks);
     for (size_t i = 0; i < sizeof uploads / sizeof *uploads; i++)
         comet_cuda_upload_free(uploads[i]);
     for (size_t i = 0; i < sizeof records / sizeof *records; i++)
