@@ -2,6 +2,7 @@
 /* Whole trainings on a GPU beside those on the CPU, from the same first values and batches. */
 #include "test_train_trainer.h"
 
+#include "support/cuda/cuda_memory.h"
 #include "train/backend/cuda.h"
 #ifdef COMET_CUDA_EMULATION
 #include "emulation/emulation.h"
@@ -209,5 +210,6 @@ int main(void) {
         cmocka_unit_test(test_failures),
 #endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int skipped = cuda_skip();
+    return skipped ? skipped : cmocka_run_group_tests(tests, NULL, NULL);
 }
