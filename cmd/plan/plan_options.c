@@ -177,6 +177,7 @@ int plan_options_read(plan_request *r, int argc, char **argv) {
                             {"--device", OPTION_TEXT, &t.place.device},
                             {"--dtype", OPTION_TEXT, &t.place.dtype},
                             {"--deterministic", OPTION_FLAG, &t.place.deterministic},
+                            {"--no-graphs", OPTION_FLAG, &t.place.no_graphs},
                             {"--json", OPTION_FLAG, &r->json},
                             {"--report", OPTION_TEXT, &r->report},
                             {"--help", OPTION_FLAG, &r->help},

@@ -92,6 +92,7 @@ static void fill_table(train_texts *t, option *table) {
                                            {"--device", OPTION_TEXT, &t->place.device},
                                            {"--dtype", OPTION_TEXT, &t->place.dtype},
                                            {"--deterministic", OPTION_FLAG, &t->place.deterministic},
+                                           {"--no-graphs", OPTION_FLAG, &t->place.no_graphs},
                                            {"--nesterov", OPTION_FLAG, &t->nesterov},
                                            {"--no-augment", OPTION_FLAG, &t->no_augment}};
     memcpy(table, entries, sizeof entries);

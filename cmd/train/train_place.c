@@ -49,5 +49,6 @@ int place_read(const place_texts *texts, comet_place *place) {
     if (answer == DONE && texts->deterministic && place->device.kind == COMET_CPU)
         answer = misuse("--deterministic is for --device cuda: on a CPU results are the same in every run");
     place->deterministic = texts->deterministic;
+    place->unrecorded = texts->no_graphs;
     return answer;
 }

@@ -117,6 +117,18 @@ typedef struct comet_images_call {
     int again;    /* 1: the bytes of the last call once more: what a device still has of them will do */
 } comet_images_call;
 
+/* What recorded work is given from the host: a step's batch, and its number. */
+typedef struct comet_step_inputs {
+    const uint8_t *bytes; /* of images; NULL: the network's input is there as values */
+    int64_t byte_count;
+    const int32_t *labels;
+    int label_count, classes;
+    uint64_t step;
+} comet_step_inputs;
+
+/* Work that was recorded, with the addresses and numbers that it was issued with. The backend's own. */
+typedef struct comet_recording comet_recording;
+
 /*
  * Statistics of uses (comet/use_stats.h) of tensors in the backend's space. Parameters, masks and the workspace are in
  * it, too; what is seen is the host's.
@@ -173,6 +185,18 @@ struct comet_backend {
     /* Before a step, with the graph's memory: what must be made ready of the weights. NULL: nothing. */
     comet_status (*begin)(comet_backend *backend, const comet_graph *g);
     /*
+     * NULL, or: what is issued between `record` and `end_record` is not carried out, but kept, to be issued again and
+     * again with one call. `inputs` comes before each: what the work reads of them is copied at once; images, labels
+     * and the step's number in calls that are recorded are not looked at. `status`: of what was issued; if that did not
+     * work, or recording did not, *recording is NULL and nothing has happened.
+     */
+    comet_status (*inputs)(comet_backend *backend, const comet_step_inputs *inputs);
+    comet_status (*record)(comet_backend *backend);
+    comet_status (*end_record)(comet_backend *backend, comet_status status, comet_recording **recording);
+    /* COMET_ERROR_MISMATCH: memory has moved since, and it is of no use any more; nothing was issued. */
+    comet_status (*replay)(comet_backend *backend, const comet_recording *recording);
+    void (*recording_free)(comet_backend *backend, comet_recording *recording); /* NULL is allowed */
+    /*
      * The device's clock, for measurements; NULL: the host's does as well. Marks are numbered from 0 and lie behind what
      * was issued so far; `read_marks` waits, and says how many ms after the first each was passed.
      */
@@ -196,6 +220,7 @@ typedef struct comet_place {
     comet_dtype dtype;  /* of activations; a CPU has fp32 alone */
     int exact_products; /* a GPU's products of fp32 in fp32; else in TF32 */
     int deterministic;  /* of a GPU: only kernels that give the same bits in every run */
+    int unrecorded;     /* of a GPU: every step is issued anew, none is recorded */
 } comet_place;
 
 /* "fp32", "tf32", "bf16", "fp16". */

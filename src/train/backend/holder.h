@@ -96,6 +96,12 @@ struct comet_holder {
     comet_backend *backend;
     const comet_holder_watch *watch; /* NULL: nobody looks. Set by the step before each run */
 
+    /*
+     * NULL, or: before each run the bounds of all slots, which hold where comet_held.codec has one and it is not 0. They
+     * are read when the run's work is carried out.
+     */
+    comet_status (*bounds)(comet_holder *holder, const double *bounds);
+
     comet_status (*hold)(comet_holder *holder, const comet_held *held, const void *values);
     comet_status (*hold_output)(comet_holder *holder, const comet_held *held, const comet_op_call *call);
     /*
@@ -126,6 +132,8 @@ struct comet_holder {
      */
     comet_status (*gone)(comet_holder *holder, int slot);
     comet_status (*come_back)(comet_holder *holder, const comet_held *held, void *memory);
+    /* Of fused streams: work that was recorded and is carried out again fills the slot as it did when it was issued. */
+    void (*again)(comet_holder *holder, int slot);
     /*
      * NULL, or: the step's work is issued. Waits for it. COMET_ERROR_CAPACITY: a stream had no room, *refused is its
      * slot (and report() says how much it needs); COMET_ERROR_DIVERGED: a norm's input was not finite; else what went

@@ -27,6 +27,7 @@ comet_status comet_backend_new(const comet_place *place, unsigned threads, const
                                                 .dtype = place->dtype,
                                                 .exact_products = place->exact_products,
                                                 .deterministic = place->deterministic,
+                                                .unrecorded = place->unrecorded,
                                                 .threads = threads};
     return comet_backend_cuda_new(&options, allocator, backend, message);
 }

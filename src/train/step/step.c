@@ -28,8 +28,22 @@ static comet_status take_memory(comet_step *s, void *memory, size_t bytes, comet
                : comet_message_set(message, status, "no memory for the activations: %zu bytes are needed", wanted);
 }
 
-static size_t held_bytes(const comet_plan *p) {
-    return (size_t)p->entry_count + 1;
+/* Arrays by entry, in one block: bounds, the order of this run and that of each kind, whether it is held. */
+static size_t entries_bytes(const comet_plan *p) {
+    const size_t each = sizeof(double) + (1 + COMET_STEP_RECORDINGS) * sizeof(int) + 1;
+    return ((size_t)p->entry_count + 1) * each;
+}
+
+static int take_entries(comet_step *s) {
+    const size_t count = (size_t)s->plan->entry_count + 1;
+    s->bounds = comet_memory_take(s->allocator, entries_bytes(s->plan));
+    if (!s->bounds)
+        return 0;
+    s->order = (int *)(s->bounds + count);
+    for (int i = 0; i < COMET_STEP_RECORDINGS; i++)
+        s->kinds[i].held = s->order + (size_t)(i + 1) * count;
+    s->held = (unsigned char *)(s->order + (1 + COMET_STEP_RECORDINGS) * count);
+    return 1;
 }
 
 void comet_step_free(comet_step *s) {
@@ -39,7 +53,8 @@ void comet_step_free(comet_step *s) {
     comet_space *space = s->plan->backend->space;
     if (s->own_bytes)
         space->give(space, s->memory, s->own_bytes);
-    comet_memory_give(allocator, s->held, held_bytes(s->plan));
+    comet_step_forget_kinds(s);
+    comet_memory_give(allocator, s->bounds, entries_bytes(s->plan));
     comet_memory_give(allocator, s, sizeof *s);
 }
 
@@ -68,8 +83,7 @@ comet_status comet_step_new(const comet_plan *plan, const comet_step_parts *part
                       .holder = parts->holder,
                       .watch = {comet_step_see_held, comet_step_see_loaded, s}};
     s->allocator = comet_memory_hold(&s->allocator_copy, allocator);
-    s->held = comet_memory_take(allocator, held_bytes(plan));
-    status = s->held ? take_memory(s, parts->memory, parts->memory_bytes, message) : comet_message_memory(message);
+    status = take_entries(s) ? take_memory(s, parts->memory, parts->memory_bytes, message) : comet_message_memory(message);
     if (status != COMET_OK) {
         s->own_bytes = 0;
         comet_step_free(s);

@@ -161,19 +161,18 @@ static comet_status backward(comet_step *s) {
     return status;
 }
 
-static comet_status loss(comet_step *s) {
+static comet_loss_call loss_call(const comet_step *s) {
     const comet_plan *p = s->plan;
     const comet_step_options *o = s->options;
     const int some = !p->options.training && o->count > 0 && o->count < p->options.batch;
-    s->loss = (comet_loss_call){.backend = p->backend,
-                                .batch = some ? o->count : p->options.batch,
-                                .classes = p->graph->values[p->graph->output].shape.channels,
-                                .logits = comet_step_logits(s),
-                                .labels = o->labels,
-                                .smoothing = o->smoothing,
-                                .gradient_scale = o->gradient_scale > 0 ? o->gradient_scale : 1,
-                                .dlogits = comet_step_at(s, p->dlogits)};
-    return p->backend->loss(&s->loss);
+    return (comet_loss_call){.backend = p->backend,
+                             .batch = some ? o->count : p->options.batch,
+                             .classes = p->graph->values[p->graph->output].shape.channels,
+                             .logits = comet_step_logits(s),
+                             .labels = o->labels,
+                             .smoothing = o->smoothing,
+                             .gradient_scale = o->gradient_scale > 0 ? o->gradient_scale : 1,
+                             .dlogits = comet_step_at(s, p->dlogits)};
 }
 
 /* What the loss was, when it is known. */
@@ -188,8 +187,11 @@ static comet_status await_loss(comet_step *s, comet_step_result *result) {
 
 static void begin(comet_step *s, const comet_step_options *options) {
     s->options = options;
+    s->loss = loss_call(s);
     s->failed = s->refused = -1;
     s->next_move = 0;
+    s->held_count = 0;
+    s->spilled_bytes = 0;
     memset(s->held, 0, (size_t)s->plan->entry_count);
     if (options->collect)
         comet_collect_batch_begin(options->collect);
@@ -215,34 +217,60 @@ static int settles_early(const comet_step *s) {
     return s->options->accumulate || s->options->collect;
 }
 
-static comet_status forward_and_loss(comet_step *s, comet_step_result *result) {
-    comet_status status = forward(s);
-    if (status == COMET_OK && settles_early(s))
-        status = settle(s);
-    if (status != COMET_OK)
-        return status;
-    s->failed = -1;
-    result->spilled_bytes = s->holder ? s->holder->stats(s->holder).spilled_bytes : 0; /* all is saved, none loaded */
-    return loss(s);
+/* ---- the parts of a run, as they are issued ---- */
+
+static comet_status forward_part(comet_step *s) {
+    comet_status status = copy_running(s, 0);
+    pass(s, -1, 0);
+    if (status == COMET_OK)
+        status = forward(s);
+    if (status == COMET_OK && s->holder) /* all is saved, none loaded */
+        s->spilled_bytes = s->holder->stats(s->holder).spilled_bytes;
+    return status;
 }
 
-static comet_status run(comet_step *s, comet_step_result *result) {
-    const comet_backend *backend = s->plan->backend;
-    comet_status status = backend->begin ? backend->begin(s->plan->backend, s->plan->graph) : COMET_OK;
-    if (status == COMET_OK)
-        status = copy_running(s, 0);
-    if (status != COMET_OK)
-        return status;
-    pass(s, -1, 0);
-    status = forward_and_loss(s, result);
+static comet_status backward_part(comet_step *s) {
+    s->failed = -1;
+    comet_status status = s->plan->backend->loss(&s->loss);
     pass(s, -1, 1);
     if (status == COMET_OK && s->plan->options.training)
         status = backward(s);
     pass(s, -1, 1);
+    return status;
+}
+
+static comet_status whole(comet_step *s) {
+    comet_status status = forward_part(s);
+    return status == COMET_OK ? backward_part(s) : status;
+}
+
+static comet_status issue(comet_step *s) {
+    if (!settles_early(s))
+        return comet_step_issue(s, 0, whole);
+    comet_status status = comet_step_issue(s, 0, forward_part);
+    if (status == COMET_OK)
+        status = settle(s);
+    return status == COMET_OK ? comet_step_issue(s, 1, backward_part) : status;
+}
+
+static comet_status prepare(comet_step *s) {
+    const comet_backend *backend = s->plan->backend;
+    comet_status status = backend->begin ? backend->begin(s->plan->backend, s->plan->graph) : COMET_OK;
+    if (status == COMET_OK)
+        status = comet_step_set_bounds(s);
+    return status == COMET_OK ? comet_step_choose_kind(s) : status;
+}
+
+static comet_status run(comet_step *s, comet_step_result *result) {
+    comet_status status = prepare(s);
+    if (status != COMET_OK)
+        return status;
+    status = issue(s);
     if (status == COMET_OK)
         status = comet_step_look_ahead(s);
     if (status == COMET_OK && !settles_early(s))
         status = settle(s);
+    result->spilled_bytes = s->spilled_bytes;
     if (status != COMET_OK) {
         (void)copy_running(s, 1);
         return status;

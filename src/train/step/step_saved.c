@@ -10,9 +10,27 @@ static void use_last_rms(comet_codec_params *codec, double rms) {
     codec->bound *= rms;
 }
 
-static comet_held held_of(const comet_step *s, int entry) {
+comet_codec_params comet_step_codec(const comet_step *s, int entry) {
     const comet_plan_entry *e = &s->plan->entries[entry];
     const comet_learned_entry *known = comet_learned_at(s->learned, entry);
+    comet_codec_params codec = e->form.codec;
+    codec.bound_kind = known->bound_kind;
+    codec.bound = known->bound;
+    if (s->plan->backend->fused_streams && e->kind == COMET_SAVED_VALUE)
+        use_last_rms(&codec, known->rms);
+    return codec;
+}
+
+comet_status comet_step_set_bounds(comet_step *s) {
+    if (!s->holder || !s->holder->bounds)
+        return COMET_OK;
+    for (int i = 0; i < s->plan->entry_count; i++)
+        s->bounds[i] = comet_plan_in_store(&s->plan->entries[i]) ? comet_step_codec(s, i).bound : 0;
+    return s->holder->bounds(s->holder, s->bounds);
+}
+
+static comet_held held_of(const comet_step *s, int entry) {
+    const comet_plan_entry *e = &s->plan->entries[entry];
     comet_held held = {.slot = entry,
                        .name = e->name,
                        .shape = *comet_value_shape(s->plan->graph, e->value),
@@ -20,13 +38,9 @@ static comet_held held_of(const comet_step *s, int entry) {
                        .parts = e->parts,
                        .form = e->form.form,
                        .offload = e->form.offload,
-                       .codec = e->form.codec,
+                       .codec = comet_step_codec(s, entry),
                        .memory = comet_step_at(s, e->buffer),
                        .capacity = e->capacity};
-    held.codec.bound_kind = known->bound_kind;
-    held.codec.bound = known->bound;
-    if (s->plan->backend->fused_streams && e->kind == COMET_SAVED_VALUE)
-        use_last_rms(&held.codec, known->rms);
     held.codec.seed = s->options->seed ^ (s->options->step << 20) ^ ((uint64_t)s->options->rank << 48) ^
                       (uint64_t)(entry * COMET_PLAN_PARTS);
     return held;
@@ -35,7 +49,8 @@ static comet_held held_of(const comet_step *s, int entry) {
 /* ---- holding ---- */
 
 static comet_status note_held(comet_step *s, int entry, comet_status status) {
-    s->held[entry] = status == COMET_OK;
+    if (status == COMET_OK)
+        comet_step_note_held(s, entry);
     if (status == COMET_ERROR_CAPACITY)
         s->refused = entry;
     return status;
@@ -57,9 +72,8 @@ comet_status comet_step_hold_norm(comet_step *s, int entry, int output, const co
     if (output >= 0)
         y = held_of(s, output);
     comet_status status = s->holder->hold_norm(s->holder, &held, output >= 0 ? &y : NULL, call);
-    if (output >= 0)
-        s->held[output] = status == COMET_OK;
-    return note_held(s, entry, status);
+    (void)note_held(s, entry, status);
+    return output >= 0 && status == COMET_OK ? note_held(s, output, status) : status;
 }
 
 uint64_t comet_step_learn(comet_step *s) {

@@ -11,6 +11,7 @@
 
 static comet_backend_cuda_options place; /* of the next backend */
 static comet_message message;
+static int unrecorded;
 
 static comet_status backend_new(unsigned threads, const comet_allocator *allocator, comet_backend **backend) {
     place.threads = threads;
@@ -21,7 +22,8 @@ static comet_status backend_new(unsigned threads, const comet_allocator *allocat
 }
 
 static comet_trainer *gpu_trainer(comet_trainer_options o, comet_dtype dtype) {
-    place = (comet_backend_cuda_options){.dtype = dtype, .exact_products = dtype == COMET_F32, .deterministic = 1};
+    place = (comet_backend_cuda_options){.dtype = dtype, .exact_products = dtype == COMET_F32, .deterministic = 1,
+                                          .unrecorded = unrecorded};
     o.backend = backend_new;
     return trainer_of(&o);
 }
@@ -96,6 +98,73 @@ static void check_same_bits(const comet_trainer_options *a, const comet_trainer_
     assert_true(evaluate(x, a->batch) == evaluate(y, a->batch));
     comet_trainer_free(x);
     comet_trainer_free(y);
+}
+
+#ifdef COMET_CUDA_EMULATION
+static uint64_t calls_now(void) {
+    return emulation_calls();
+}
+#else
+static uint64_t calls_now(void) {
+    return 0;
+}
+#endif
+
+/* Calls of CUDA in a step; the loss. */
+static uint64_t step_calls(comet_trainer *t, int i, double *loss) {
+    const uint64_t before = calls_now();
+    *loss = train(t, (uint64_t)i, 0.01).loss;
+    return calls_now() - before;
+}
+
+/*
+ * Steps that are replayed give the bits of steps that are issued, with all that changes from one to the next, and take
+ * a small part of the calls.
+ */
+static void check_recorded(comet_trainer_options o, comet_dtype dtype, int steps) {
+    if (getenv("U")) unrecorded=1;
+    comet_trainer *replayed = gpu_trainer(o, dtype);
+    unrecorded = 1;
+    comet_trainer *issued = gpu_trainer(o, dtype);
+    unrecorded = 0;
+    uint64_t few = 0, many = 0;
+    for (int i = 0; i < steps; i++) {
+        double a, b;
+        few = step_calls(replayed, i, &a);
+        many = step_calls(issued, i, &b);
+        assert_true(isfinite(a) && a == b);
+    }
+    if (calls_now() && few * 4 > many)
+        fail_msg("%llu calls in a step that is replayed, %llu in one that is issued", (unsigned long long)few,
+                 (unsigned long long)many);
+    for (int i = 0; i < 6; i++) {
+        const int count = o.batch - i / 3; /* each kind several times */
+        assert_true(evaluate(replayed, count) == evaluate(issued, count));
+    }
+    comet_trainer_free(replayed);
+    comet_trainer_free(issued);
+}
+
+static void test_recorded(void **state) {
+    (void)state;
+    check_recorded(small("resnet8", "none"), COMET_F32, 5);
+    check_recorded(small("resnet8", "eb"), COMET_BF16, 7);
+    check_recorded(small("resnet8", "eb+offload"), COMET_F32, 7);
+    check_recorded(small("resnet8", "recompute"), COMET_F32, 5);
+    comet_trainer_options o = small("resnet8", "eb");
+    o.accumulate = 2;
+    check_recorded(o, COMET_F32, 10);
+    o.accumulate = 1;
+    o.control = "comet:warmup=1:every=3";
+    check_recorded(o, COMET_F32, 12);
+}
+
+/* Dropout and stochastic depth: what is dropped differs from step to step. */
+static void test_recorded_drops(void **state) {
+    (void)state;
+    comet_trainer_options o = small("efficientnet_b0", "eb");
+    o.batch = 4;
+    check_recorded(o, COMET_F32, 4);
 }
 
 static void test_offload(void **state) {
@@ -203,6 +272,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_uncompressed), cmocka_unit_test(test_types),
         cmocka_unit_test(test_streams),      cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_recorded),     cmocka_unit_test(test_recorded_drops),
         cmocka_unit_test(test_offload),      cmocka_unit_test(test_budget),
         cmocka_unit_test(test_controller),   cmocka_unit_test(test_step_is_run_again),
         cmocka_unit_test(test_diverges),
@@ -210,6 +280,7 @@ int main(void) {
         cmocka_unit_test(test_failures),
 #endif
     };
+    cmocka_set_test_filter(getenv("F"));
     const int skipped = cuda_skip();
     return skipped ? skipped : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,8 @@ comet_status comet_backend_cuda_memory(int32_t device, size_t *free_bytes, size_
 
 /* ---- making one ---- */
 
-static void fill(comet_backend *backend) {
+static void fill(comet_backend_cuda *b) {
+    comet_backend *backend = &b->base;
     backend->name = "cuda";
     backend->alignment = BUFFER_ALIGNMENT;
     backend->fused_streams = 1;
@@ -108,6 +109,11 @@ static void fill(comet_backend *backend) {
     backend->measure = measure;
     backend->holder_new = comet_cuda_holder_new;
     backend->begin = begin;
+    backend->inputs = comet_cuda_inputs;
+    backend->record = b->options.unrecorded ? NULL : comet_cuda_begin_record;
+    backend->end_record = comet_cuda_end_record;
+    backend->replay = comet_cuda_replay;
+    backend->recording_free = comet_cuda_recording_free;
     backend->mark = mark;
     backend->read_marks = read_marks;
     backend->library_bytes = library_bytes;
@@ -195,7 +201,7 @@ comet_status comet_backend_cuda_new(const comet_backend_cuda_options *options, c
     b->base.device = (comet_device){COMET_CUDA, options->device};
     b->base.dtype = options->dtype;
     b->base.free = backend_free;
-    fill(&b->base);
+    fill(b);
     const comet_status status = make(b, message);
     if (status != COMET_OK) {
         backend_free(&b->base);

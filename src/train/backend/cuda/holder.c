@@ -31,6 +31,7 @@ typedef struct slot {
     int holds;    /* 1: and not released */
     int is_fresh; /* 1: and whether it fitted is not known yet */
     int is_norm, is_known, is_offloaded;
+    int is_plain; /* held as it is */
     void *place; /* of what is offloaded as it is: where it came back to */
     comet_held_report report;
 } slot;
@@ -48,6 +49,7 @@ typedef struct holder {
     result_place *results, *host_results;
     device_words *words, *host_words;
     int32_t *status, *host_status; /* of all decoding */
+    comet_cuda_upload bounds;      /* of the run: by slot, floats */
     comet_cuda_offload *offload;
 } holder;
 
@@ -59,6 +61,28 @@ static comet_tensor tensor_of(const comet_holder *h, const comet_held *held, con
     return t;
 }
 
+/* ---- bounds ---- */
+
+static comet_status set_bounds(comet_holder *base, const double *bounds) {
+    holder *h = (holder *)base;
+    const size_t bytes = (size_t)h->count * sizeof(float);
+    void *host;
+    COMET_TRY(comet_cuda_upload_begin(&h->bounds, bytes, &host));
+    for (int i = 0; i < h->count; i++) /* never above what is asked for */
+        ((float *)host)[i] = (double)(float)bounds[i] > bounds[i] ? nextafterf((float)bounds[i], 0) : (float)bounds[i];
+    return comet_cuda_upload_end(&h->bounds, bytes, h->backend->queue);
+}
+
+static const float *bound_at(const holder *h, int index) {
+    return (const float *)h->bounds.device.memory + index;
+}
+
+/* An absolute bound is read on the device, where each run has its own. */
+static void point_to_bound(const holder *h, int index, comet_codec_params *codec) {
+    if (codec->codec == COMET_CODEC_EB && codec->bound_kind == COMET_BOUND_ABSOLUTE && codec->bound > 0)
+        codec->device_bound = bound_at(h, index);
+}
+
 /* ---- holding ---- */
 
 static slot *begin_slot(holder *h, const comet_held *held) {
@@ -66,7 +90,8 @@ static slot *begin_slot(holder *h, const comet_held *held) {
     s->stream = (comet_cuda_slot){held->memory, held->capacity, NULL, &h->results[held->slot].result};
     s->codec = held->codec;
     s->codec.grid = NULL;
-    s->is_norm = s->is_known = 0;
+    point_to_bound(h, held->slot, &s->codec);
+    s->is_norm = s->is_known = s->is_plain = 0;
     s->is_offloaded = held->offload;
     s->place = NULL;
     return s;
@@ -83,23 +108,29 @@ static size_t raw_bytes(const holder *h, const comet_held *held) {
     return (size_t)(comet_shape_count(held->shape) * held->samples) * comet_dtype_size(h->base.backend->dtype);
 }
 
+/* Whether a stream fitted is to be found out; of what is held as it is there is nothing to know. */
+static void note_held(holder *h, int index) {
+    slot *s = &h->slots[index];
+    h->held_count += !s->holds;
+    s->holds = 1;
+    if (s->is_plain || s->is_fresh)
+        return;
+    h->fresh[h->fresh_count++] = index;
+    s->is_fresh = 1;
+}
+
+static void again(comet_holder *base, int index) {
+    note_held((holder *)base, index);
+}
+
 /* As it is, to the host. */
 static comet_status hold_plain(holder *h, const comet_held *held, const void *values) {
     slot *s = begin_slot(h, held);
     const size_t bytes = raw_bytes(h, held);
     s->report = (comet_held_report){bytes, 0};
-    s->is_known = 1;
-    h->held_count += !s->holds;
-    s->holds = 1;
+    s->is_known = s->is_plain = 1;
+    note_held(h, held->slot);
     return comet_cuda_offload_out(h->offload, held->slot, values, bytes);
-}
-
-static void note_held(holder *h, const comet_held *held, slot *s) {
-    h->held_count += !s->holds;
-    s->holds = 1;
-    if (!s->is_fresh)
-        h->fresh[h->fresh_count++] = held->slot;
-    s->is_fresh = 1;
 }
 
 static comet_status show(holder *h, const comet_held *held, const comet_tensor *values, const comet_codec_grid *grid) {
@@ -115,8 +146,8 @@ static comet_status hold(comet_holder *base, const comet_held *held, const void 
     slot *s = begin_slot(h, held);
     const comet_tensor t = tensor_of(base, held, values);
     const comet_codec_exec exec = comet_cuda_exec(h->backend);
-    COMET_TRY(comet_cuda_compress(&t, &s->codec, &exec, &s->stream, &h->host_results[held->slot].result));
-    note_held(h, held, s);
+    COMET_TRY(comet_cuda_compress(&t, &s->codec, &exec, &s->stream, NULL));
+    note_held(h, held->slot);
     COMET_TRY(show(h, held, &t, NULL));
     return send(h, held);
 }
@@ -132,7 +163,7 @@ static comet_status set_norm_bound(holder *h, const comet_held *held, const come
     device_words *words = &h->words[held->slot];
     const int relative = s->codec.bound_kind == COMET_BOUND_RELATIVE;
     COMET_TRY(comet_cuda_norm_bound(norm->inverse_std, norm->shift, (double)call->node->as.norm.epsilon,
-                                    relative ? s->codec.bound : 0, norm->channels, &words->bound, &words->flaw,
+                                    bound_at(h, held->slot), norm->channels, &words->bound, &words->flaw,
                                     comet_cuda_queue(call)));
     if (relative)
         s->codec.device_bound = &words->bound;
@@ -158,7 +189,6 @@ static const comet_cuda_norm_residual *residual_of(holder *h, const comet_op_cal
         slot *s = begin_slot(h, output);
         residual->y_slot = &s->stream;
         residual->y_params = &s->codec;
-        residual->y_host = &h->host_results[output->slot].result;
     }
     return residual;
 }
@@ -173,14 +203,14 @@ static comet_status norm_streams(holder *h, const comet_held *held, const comet_
     const comet_codec_exec exec = comet_cuda_exec(h->backend);
     comet_cuda_norm_residual residual;
     COMET_TRY(set_norm_bound(h, held, call, norm, s));
-    COMET_TRY(comet_cuda_norm_forward(norm, &x, &y, &s->codec, &exec, &s->stream, &h->host_results[held->slot].result,
+    COMET_TRY(comet_cuda_norm_forward(norm, &x, &y, &s->codec, &exec, &s->stream, NULL,
                                       residual_of(h, call, along, &add, &residual)));
     s->is_norm = 1;
-    note_held(h, held, s);
+    note_held(h, held->slot);
     COMET_TRY(send(h, held));
     if (!along)
         return COMET_OK;
-    note_held(h, along, &h->slots[along->slot]);
+    note_held(h, along->slot);
     return send(h, along);
 }
 
@@ -364,14 +394,17 @@ static comet_status find_wrong(const holder *h, int *wrong) {
     return (comet_status)*h->host_status;
 }
 
+static comet_status fetch(const holder *h, void *host, const void *device, size_t bytes) {
+    return comet_cuda_status(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, h->backend->queue));
+}
+
 static comet_status settle(comet_holder *base, int *refused) {
     holder *h = (holder *)base;
     const cudaStream_t queue = h->backend->queue;
     *refused = -1;
-    COMET_TRY(comet_cuda_status(
-        cudaMemcpyAsync(h->host_words, h->words, (size_t)h->count * sizeof *h->words, cudaMemcpyDeviceToHost, queue)));
-    COMET_TRY(comet_cuda_status(
-        cudaMemcpyAsync(h->host_status, h->status, sizeof *h->status, cudaMemcpyDeviceToHost, queue)));
+    COMET_TRY(fetch(h, h->host_results, h->results, (size_t)h->count * sizeof *h->results));
+    COMET_TRY(fetch(h, h->host_words, h->words, (size_t)h->count * sizeof *h->words));
+    COMET_TRY(fetch(h, h->host_status, h->status, sizeof *h->status));
     COMET_TRY(comet_cuda_status(cudaStreamSynchronize(queue)));
     for (int i = 0; i < h->fresh_count; i++)
         learn(h, h->fresh[i]);
@@ -397,6 +430,7 @@ static void holder_free(comet_holder *base) {
     const comet_allocator *allocator = h->allocator;
     (void)cudaStreamSynchronize(h->backend->queue);
     comet_cuda_offload_free(h->offload);
+    comet_cuda_upload_free(&h->bounds);
     (void)cudaFree(h->results);
     (void)cudaFree(h->words);
     (void)cudaFree(h->status);
@@ -434,6 +468,7 @@ comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_op
     if (!h)
         return COMET_ERROR_MEMORY;
     *h = (holder){.base = {.backend = backend,
+                           .bounds = set_bounds,
                            .hold = hold,
                            .hold_output = hold_output,
                            .hold_norm = hold_norm,
@@ -444,6 +479,7 @@ comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_op
                            .gone = gone,
                            .come_back = come_back,
                            .release = release,
+                           .again = again,
                            .settle = settle,
                            .report = report,
                            .stats = stats,

@@ -26,7 +26,7 @@ typedef struct comet_cuda_update_table {
 typedef struct comet_cuda_kept {
     comet_cuda_batch_bytes batch_bytes;
     comet_cuda_marks marks;
-    comet_cuda_upload labels, rules;
+    comet_cuda_upload labels, rules, words; /* words: comet_cuda_step_words */
     comet_cuda_record loss, updated, sums;
     comet_cuda_buffer samples, partial_sums, weights;
     comet_cuda_update_table update;
@@ -34,6 +34,12 @@ typedef struct comet_cuda_kept {
     comet_cuda_record seen, seen_norm;
     comet_cuda_buffer statistics_workspace, plain_weights;
 } comet_cuda_kept;
+
+/* What recorded kernels find of a step on the device. */
+typedef struct comet_cuda_step_words {
+    const uint8_t *bytes; /* of the batch */
+    uint64_t step;
+} comet_cuda_step_words;
 
 typedef struct comet_backend_cuda {
     comet_backend base; /* first: a comet_backend * is a pointer to this */
@@ -55,8 +61,7 @@ typedef struct comet_backend_cuda {
     const float *weights_of;
     int64_t weights_count;
     int weights_stale; /* 1: they must be made anew before the next step */
-    /* For what the host must know of a step: page-locked, and its twin on the device. */
-    void *host_words, *device_words;
+    int is_recording;
     comet_cuda_kept kept;
 } comet_backend_cuda;
 
@@ -88,12 +93,25 @@ comet_status comet_cuda_weights_begin(comet_backend_cuda *backend, const comet_g
 /* All of backend->kept, when nothing of it is under way any more. */
 void comet_cuda_parts_free(comet_backend_cuda *backend);
 
+/* While work is recorded: where it finds the step's words. Else NULL: they are passed by value. */
+static inline const comet_cuda_step_words *comet_cuda_recorded_words(const comet_backend_cuda *backend) {
+    return backend->is_recording ? backend->kept.words.device.memory : NULL;
+}
+
 /* ---- ops/: one for each kind of op ---- */
 
 extern const comet_op_kernel comet_cuda_conv, comet_cuda_linear, comet_cuda_batch_norm, comet_cuda_relu,
     comet_cuda_silu, comet_cuda_sigmoid, comet_cuda_add_op, comet_cuda_scale, comet_cuda_max_pool,
     comet_cuda_average_pool, comet_cuda_adaptive_pool, comet_cuda_shortcut, comet_cuda_flatten, comet_cuda_dropout,
     comet_cuda_stochastic_depth;
+
+/* ---- recording.c: work that is issued once and carried out again and again ---- */
+
+comet_status comet_cuda_inputs(comet_backend *backend, const comet_step_inputs *inputs);
+comet_status comet_cuda_begin_record(comet_backend *backend);
+comet_status comet_cuda_end_record(comet_backend *backend, comet_status status, comet_recording **recording);
+comet_status comet_cuda_replay(comet_backend *backend, const comet_recording *recording);
+void comet_cuda_recording_free(comet_backend *backend, comet_recording *recording);
 
 /* ---- what else a backend does ---- */
 
@@ -105,6 +123,8 @@ comet_status comet_cuda_images_ahead(comet_backend *backend, const uint8_t *byte
  * may be under way at a time.
  */
 comet_status comet_cuda_loss(comet_loss_call *call);
+/* Labels to the device. COMET_ERROR_ARGUMENT: one is of no class. */
+comet_status comet_cuda_labels(comet_backend_cuda *backend, const int32_t *labels, int count, int classes);
 comet_status comet_cuda_loss_issue(comet_loss_call *call);
 comet_status comet_cuda_loss_await(comet_loss_call *call);
 comet_status comet_cuda_update(comet_update_call *call);

@@ -19,6 +19,7 @@ typedef struct comet_cuda_drop {
     int64_t first_sample; /* of this rank among all samples */
     uint64_t seed;
     uint32_t step, node;
+    const uint64_t *step_at; /* NULL: `step`; else where the device finds it */
     uint32_t limit; /* a word below it: dropped */
     float scale;    /* of what is not */
 } comet_cuda_drop;

@@ -15,9 +15,9 @@ __device__ __forceinline__ void make_table(const comet_cuda_images_job &job, flo
     }
 }
 
-__device__ __forceinline__ void read_group(const comet_cuda_images_job &job, u64 at, u8 (&bytes)[GROUP]) {
-    if (at + GROUP <= (u64)job.used) {
-        const uint2 v = *(const uint2 *)(job.bytes + at);
+__device__ __forceinline__ void read_group(const u8 *from, u64 used, u64 at, u8 (&bytes)[GROUP]) {
+    if (at + GROUP <= used) {
+        const uint2 v = *(const uint2 *)(from + at);
 #pragma unroll
         for (u32 i = 0; i < GROUP; i++)
             bytes[i] = (u8)((i < 4 ? v.x : v.y) >> 8 * (i % 4));
@@ -25,7 +25,7 @@ __device__ __forceinline__ void read_group(const comet_cuda_images_job &job, u64
     }
 #pragma unroll
     for (u32 i = 0; i < GROUP; i++)
-        bytes[i] = at + i < (u64)job.used ? job.bytes[at + i] : (u8)0;
+        bytes[i] = at + i < used ? from[at + i] : (u8)0;
 }
 
 template <comet_dtype D> __device__ __forceinline__ void write_group(void *values, u64 at, u64 count, const float *x) {
@@ -46,12 +46,13 @@ template <comet_dtype D> __global__ static void __launch_bounds__(THREADS) image
     __shared__ float table[256 * COMET_IMAGE_MOST_CHANNELS];
     make_table(job, table);
     __syncthreads();
+    const u8 *from = job.bytes_at ? *job.bytes_at : job.bytes;
     const u64 groups = ((u64)job.count + GROUP - 1) / GROUP, used = (u64)job.used;
     for (u64 g = (u64)blockIdx.x * THREADS + threadIdx.x; g < groups; g += (u64)gridDim.x * THREADS) {
         u8 bytes[GROUP];
         float x[GROUP];
         u32 channel = (u32)(g * GROUP % (u32)job.channels);
-        read_group(job, g * GROUP, bytes);
+        read_group(from, used, g * GROUP, bytes);
 #pragma unroll
         for (u32 i = 0; i < GROUP; i++) {
             x[i] = g * GROUP + i < used ? table[256 * channel + bytes[i]] : 0.0f;

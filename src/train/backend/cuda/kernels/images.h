@@ -16,7 +16,8 @@ extern "C" {
 typedef struct comet_cuda_images_job {
     comet_normalisation normalisation;
     int channels;
-    const uint8_t *bytes; /* aligned to 16 */
+    const uint8_t *bytes;           /* aligned to 16 */
+    const uint8_t *const *bytes_at; /* NULL: `bytes`; else where the device finds it */
     void *values;         /* aligned to 16 */
     int64_t used, count;  /* bytes, and values: those behind `used` become 0 */
 } comet_cuda_images_job;

@@ -31,8 +31,8 @@ struct Spread {
 };
 
 // One block: there are at most some thousand channels. Sums are in one order.
-__global__ void norm_bound(const float *inverse, const float *shift, double epsilon, double relative, int64_t channels,
-                           float *bound, int32_t *flaw) {
+__global__ void norm_bound(const float *inverse, const float *shift, double epsilon, const float *relative,
+                           int64_t channels, float *bound, int32_t *flaw) {
     __shared__ Spread parts[THREADS];
     Spread mine = {0, 0, 0};
     for (int64_t c = threadIdx.x; c < channels; c += THREADS) {
@@ -54,7 +54,7 @@ __global__ void norm_bound(const float *inverse, const float *shift, double epsi
     }
     if (threadIdx.x == 0) {
         const Spread all = parts[0];
-        *bound = (float)(all.count ? relative * sqrt(all.variance / all.count) : relative);
+        *bound = (float)((double)*relative * (all.count ? sqrt(all.variance / all.count) : 1.0));
         *flaw = all.flaw;
     }
 }
@@ -67,7 +67,7 @@ comet_status comet_cuda_running_inverse(const float *variance, double epsilon, i
                                     epsilon, channels, inverse));
 }
 
-comet_status comet_cuda_norm_bound(const float *inverse, const float *shift, double epsilon, double relative,
+comet_status comet_cuda_norm_bound(const float *inverse, const float *shift, double epsilon, const float *relative,
                                    int64_t channels, float *bound, int32_t *flaw, cudaStream_t queue) {
     return comet_cuda_status(
         launch(norm_bound, dim3(1), dim3(THREADS), queue, inverse, shift, epsilon, relative, channels, bound, flaw));

@@ -17,11 +17,11 @@ comet_status comet_cuda_running_inverse(const float *variance, double epsilon, i
                                         cudaStream_t queue);
 
 /*
- * The bound of a normalised input: *bound = relative x its rms, which follows from `inverse`: a channel's variance v
+ * The bound of a normalised input: *bound = *relative x its rms, which follows from `inverse`: a channel's variance v
  * becomes v / (v + epsilon) = 1 - epsilon inverse^2. Channels without variance are all zeros and do not count; if there
  * are no others, the rms is taken as 1. *flaw becomes 1 if inverse or shift has a value that is not finite, else 0.
  */
-comet_status comet_cuda_norm_bound(const float *inverse, const float *shift, double epsilon, double relative,
+comet_status comet_cuda_norm_bound(const float *inverse, const float *shift, double epsilon, const float *relative,
                                    int64_t channels, float *bound, int32_t *flaw, cudaStream_t queue);
 
 /* sum += part */

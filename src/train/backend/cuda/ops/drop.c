@@ -4,6 +4,7 @@
 #include "train/backend/cuda/base/backend_cuda.h"
 
 static comet_status apply(const comet_op_call *call, const void *from, void *to) {
+    const comet_cuda_step_words *words = comet_cuda_recorded_words(comet_cuda_backend(call));
     const double p = (double)call->node->as.probability;
     const int64_t count = comet_cuda_count(call, call->node->output);
     const comet_cuda_drop d = {.dtype = call->backend->dtype,
@@ -14,6 +15,7 @@ static comet_status apply(const comet_op_call *call, const void *from, void *to)
                                .first_sample = call->first_sample,
                                .seed = call->seed,
                                .step = (uint32_t)call->step,
+                               .step_at = words ? &words->step : NULL,
                                .node = (uint32_t)(call->node - call->graph->nodes),
                                .limit = (uint32_t)(p * 0x1p32),
                                .scale = (float)(1 / (1 - p))};

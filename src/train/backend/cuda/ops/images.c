@@ -14,6 +14,11 @@ comet_status comet_cuda_images(const comet_images_call *call) {
                                  .used = call->count * an_image,
                                  .count = call->batch * an_image};
     const uint8_t *source = call->again ? NULL : call->bytes;
+    const comet_cuda_step_words *words = comet_cuda_recorded_words(b);
+    if (words) {
+        job.bytes_at = &words->bytes;
+        return comet_cuda_status(comet_cuda_launch_images(&job, b->base.dtype, b->queue));
+    }
     COMET_TRY(comet_cuda_batch_bytes_begin(&b->kept.batch_bytes, source, (size_t)job.used, b->queue, &job.bytes));
     COMET_TRY(comet_cuda_status(comet_cuda_launch_images(&job, b->base.dtype, b->queue)));
     return comet_cuda_batch_bytes_end(&b->kept.batch_bytes, b->queue);

@@ -6,28 +6,24 @@
 #include "train/backend/cuda/base/backend_cuda.h"
 #include "train/backend/cuda/kernels/loss.h"
 
-static comet_status upload_labels(comet_backend_cuda *b, const int32_t *labels, int count) {
+comet_status comet_cuda_labels(comet_backend_cuda *b, const int32_t *labels, int count, int classes) {
     const size_t bytes = (size_t)count * sizeof *labels;
     void *host;
+    for (int i = 0; i < count; i++)
+        if (labels[i] < 0 || labels[i] >= classes)
+            return COMET_ERROR_ARGUMENT;
     COMET_TRY(comet_cuda_upload_begin(&b->kept.labels, bytes, &host));
     if (bytes)
         memcpy(host, labels, bytes);
     return comet_cuda_upload_end(&b->kept.labels, bytes, b->queue);
 }
 
-static comet_status check(comet_loss_call *call) {
-    call->loss = 0;
-    call->top1 = call->top5 = 0;
-    for (int i = 0; i < call->batch; i++)
-        if (call->labels[i] < 0 || call->labels[i] >= call->classes)
-            return COMET_ERROR_ARGUMENT;
-    return COMET_OK;
-}
-
 comet_status comet_cuda_loss_issue(comet_loss_call *call) {
     comet_backend_cuda *b = (comet_backend_cuda *)call->backend;
-    COMET_TRY(check(call));
-    COMET_TRY(upload_labels(b, call->labels, call->batch));
+    call->loss = 0;
+    call->top1 = call->top5 = 0;
+    if (!b->is_recording)
+        COMET_TRY(comet_cuda_labels(b, call->labels, call->batch, call->classes));
     COMET_TRY(comet_cuda_buffer_reserve(&b->kept.samples, (size_t)call->batch * sizeof(comet_cuda_loss_sample)));
     COMET_TRY(comet_cuda_record_reserve(&b->kept.loss, sizeof(comet_cuda_loss_result)));
     const comet_cuda_loss_job job = {.logits = call->logits,

@@ -42,7 +42,7 @@ comet_status comet_cuda_weights_begin(comet_backend_cuda *b, const comet_graph *
 
 void comet_cuda_parts_free(comet_backend_cuda *b) {
     comet_cuda_kept *k = &b->kept;
-    comet_cuda_upload *const uploads[] = {&k->labels, &k->rules, &k->update.entries};
+    comet_cuda_upload *const uploads[] = {&k->labels, &k->rules, &k->words, &k->update.entries};
     comet_cuda_record *const records[] = {&k->loss, &k->updated, &k->sums, &k->seen, &k->seen_norm};
     comet_cuda_buffer *const buffers[] = {&k->samples, &k->partial_sums, &k->weights, &k->statistics_workspace,
                                           &k->plain_weights};
