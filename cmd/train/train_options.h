@@ -17,7 +17,7 @@ typedef struct train_texts {
     place_texts place;
 } train_texts;
 
-enum { TRAIN_OPTIONS = 33 };
+enum { TRAIN_OPTIONS = 34 };
 
 /* The shared options and a command's `own` (up to MOST_OWN_OPTIONS, its end included), which takes no operands. */
 enum { MOST_OWN_OPTIONS = 16 };
