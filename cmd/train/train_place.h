@@ -17,7 +17,7 @@ typedef struct place_texts {
     "  --dtype fp32|tf32|bf16|fp16\n"                                                                                  \
     "                        on a GPU: what activations and products are in; tf32 is fp32 with quicker products\n"     \
     "                        (tf32; cpu: fp32)\n"                                                                      \
-    "  --deterministic       on a GPU: only kernels that give the same bits in every run\n"                              \
+    "  --deterministic       on a GPU: only kernels that give the same bits in every run\n"                            \
     "  --no-graphs           on a GPU: every step is issued kernel by kernel, not replayed as a CUDA graph\n"
 
 /* DONE, or MISUSED after a line. */

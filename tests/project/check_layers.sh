@@ -63,10 +63,11 @@ cmd/bench              cmd/files
 cmd/bench/cuda         cmd/bench
 cmd/codec              cmd/files
 cmd/train              cmd/report cmd/files study
+cmd/bench/step         cmd/bench cmd/train
 cmd/plan               cmd/train
 cmd/study              cmd/plan
 cmd/demo               cmd/study cmd/bench
-cmd                    cmd/demo cmd/codec
+cmd                    cmd/demo cmd/codec cmd/bench/step
 python/native/base
 python/native/torch    python/native/base
 python/native/hold     python/native/torch
@@ -77,17 +78,18 @@ tests/support
 tests/support/spec     tests/support
 tests/support/codec    tests/support/spec
 tests/emulation
-tests/emulation/train tests/emulation
+tests/emulation/train  tests/emulation
+tests/emulation/numbers tests/emulation/train
 tests/support/cuda     tests/support/codec tests/emulation
 tests/support/train    tests/support tests/emulation
 tests/unit/base        tests/support/codec
 tests/unit/codec       tests/support/codec
 tests/unit/cuda        tests/support/cuda tests/support/train
-tests/unit/cuda/train  tests/unit/cuda
 tests/unit/store       tests/support
 tests/unit/control     tests/support
 tests/unit/data        tests/support
 tests/unit/train       tests/support/train
+tests/unit/cuda/train  tests/unit/cuda tests/unit/train tests/emulation/train
 tests/unit/train/collect tests/unit/train
 tests/unit/train/ops   tests/unit/train
 tests/unit/study       tests/unit/train

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/bench/bench.h"
 #include "cmd/bench/step/step.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
@@ -180,7 +181,7 @@ static int run_request(request *r) {
     return stop_asked ? stop_code() : answer;
 }
 
-int bench_step(int argc, char **argv) {
+static int bench_step(int argc, char **argv) {
     request *r = calloc(1, sizeof *r);
     int answer = r ? read_request(r, argc, argv) : fail_memory();
     if (answer == DONE && r->help)
@@ -193,4 +194,11 @@ int bench_step(int argc, char **argv) {
         text_array_free(&r->operands);
     free(r);
     return answer;
+}
+
+/* comet bench: of tensors, or of a network's steps. */
+int command_bench(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "step") == 0)
+        return bench_step(argc - 1, argv + 1);
+    return bench_tensors(argc, argv);
 }

@@ -49,7 +49,4 @@ void step_print(const step_result *result);
 void step_print_parts(const step_result *result);
 void step_print_json(const step_plan *plan, const step_result *results, int count);
 
-/* The sub-command; argv[0] is "step". */
-int bench_step(int argc, char **argv);
-
 #endif

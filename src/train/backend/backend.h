@@ -197,8 +197,8 @@ struct comet_backend {
     comet_status (*replay)(comet_backend *backend, const comet_recording *recording);
     void (*recording_free)(comet_backend *backend, comet_recording *recording); /* NULL is allowed */
     /*
-     * The device's clock, for measurements; NULL: the host's does as well. Marks are numbered from 0 and lie behind what
-     * was issued so far; `read_marks` waits, and says how many ms after the first each was passed.
+     * The device's clock, for measurements; NULL: the host's does as well. Marks are numbered from 0 and lie behind
+     * what was issued so far; `read_marks` waits, and says how many ms after the first each was passed.
      */
     comet_status (*mark)(comet_backend *backend, int mark);
     comet_status (*read_marks)(comet_backend *backend, int count, double *ms);

@@ -97,8 +97,8 @@ struct comet_holder {
     const comet_holder_watch *watch; /* NULL: nobody looks. Set by the step before each run */
 
     /*
-     * NULL, or: before each run the bounds of all slots, which hold where comet_held.codec has one and it is not 0. They
-     * are read when the run's work is carried out.
+     * NULL, or: before each run the bounds of all slots, which hold where comet_held.codec has one and it is not 0.
+     * They are read when the run's work is carried out.
      */
     comet_status (*bounds)(comet_holder *holder, const double *bounds);
 
@@ -116,9 +116,9 @@ struct comet_holder {
     comet_status (*load_rebuilt)(comet_holder *holder, const comet_held *held, const comet_op_call *call,
                                  comet_rebuild what, void *values);
     /*
-     * call->x[0]: room for the whole, or for one part if by_parts; of fused streams dx's, used if somebody watches. `held` NULL: the
-     * input is in call->x[0]. `output`: where the signs of a norm's output with a sum are held; NULL: call->y, or a mask.
-     * Who is told of what was loaded finds the gradient behind the sum's ReLU in call->dadd.
+     * call->x[0]: room for the whole, or for one part if by_parts; of fused streams dx's, used if somebody watches.
+     * `held` NULL: the input is in call->x[0]. `output`: where the signs of a norm's output with a sum are held; NULL:
+     * call->y, or a mask. Who is told of what was loaded finds the gradient behind the sum's ReLU in call->dadd.
      */
     comet_status (*norm_backward)(comet_holder *holder, const comet_held *held, const comet_held *output,
                                   const comet_op_call *call, int by_parts);

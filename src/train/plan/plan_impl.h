@@ -41,8 +41,8 @@ typedef struct comet_plan_sum {
 } comet_plan_sum;
 
 /*
- * Of a backend with fused streams, what is offloaded: at which time it must have left its buffer, or begins to come back
- * into one. Copies go on beside the nodes in between.
+ * Of a backend with fused streams, what is offloaded: at which time it must have left its buffer, or begins to come
+ * back into one. Copies go on beside the nodes in between.
  */
 typedef struct comet_plan_move {
     int time, entry;

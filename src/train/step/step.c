@@ -83,7 +83,8 @@ comet_status comet_step_new(const comet_plan *plan, const comet_step_parts *part
                       .holder = parts->holder,
                       .watch = {comet_step_see_held, comet_step_see_loaded, s}};
     s->allocator = comet_memory_hold(&s->allocator_copy, allocator);
-    status = take_entries(s) ? take_memory(s, parts->memory, parts->memory_bytes, message) : comet_message_memory(message);
+    status =
+        take_entries(s) ? take_memory(s, parts->memory, parts->memory_bytes, message) : comet_message_memory(message);
     if (status != COMET_OK) {
         s->own_bytes = 0;
         comet_step_free(s);

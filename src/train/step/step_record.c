@@ -90,13 +90,13 @@ static comet_status give_inputs(const comet_step *s) {
     const comet_plan *p = s->plan;
     const comet_step_options *o = s->options;
     const int count = o->count > 0 ? o->count : p->options.batch;
-    const comet_step_inputs inputs = {
-        .bytes = p->options.input_bytes ? o->bytes : NULL,
-        .byte_count = comet_shape_count(*comet_value_shape(p->graph, p->graph->input)) * count,
-        .labels = o->labels,
-        .label_count = count,
-        .classes = comet_value_shape(p->graph, p->graph->output)->channels,
-        .step = o->step};
+    const comet_step_inputs inputs = {.bytes = p->options.input_bytes ? o->bytes : NULL,
+                                      .byte_count =
+                                          comet_shape_count(*comet_value_shape(p->graph, p->graph->input)) * count,
+                                      .labels = o->labels,
+                                      .label_count = count,
+                                      .classes = comet_value_shape(p->graph, p->graph->output)->channels,
+                                      .step = o->step};
     return p->backend->inputs(p->backend, &inputs);
 }
 

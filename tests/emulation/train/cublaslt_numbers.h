@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The numbers of cuBLASLt's enumerations that the stand-in knows: X(name, number). tests/emulation/numbers compares them
- * with cuBLASLt's own header where there is one.
+ * The numbers of cuBLASLt's enumerations that the stand-in knows: X(name, number). tests/emulation/numbers compares
+ * them with cuBLASLt's own header where there is one.
  */
 #ifndef COMET_EMULATION_CUBLASLT_NUMBERS_H
 #define COMET_EMULATION_CUBLASLT_NUMBERS_H

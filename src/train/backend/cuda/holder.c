@@ -32,7 +32,7 @@ typedef struct slot {
     int is_fresh; /* 1: and whether it fitted is not known yet */
     int is_norm, is_known, is_offloaded;
     int is_plain; /* held as it is */
-    void *place; /* of what is offloaded as it is: where it came back to */
+    void *place;  /* of what is offloaded as it is: where it came back to */
     comet_held_report report;
 } slot;
 

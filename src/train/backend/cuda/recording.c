@@ -25,10 +25,10 @@ static uint64_t with_address(uint64_t hash, const void *address) {
 static uint64_t addresses_of(const comet_backend_cuda *b) {
     const comet_cuda_kept *k = &b->kept;
     const comet_cuda_record *const records[] = {&k->loss, &k->seen, &k->seen_norm, &k->sums};
-    const void *const others[] = {b->codec_workspace,         b->weights,
-                                  k->labels.device.memory,    k->words.device.memory,
-                                  k->samples.memory,          k->partial_sums.memory,
-                                  k->plain_weights.memory,    k->statistics_workspace.memory};
+    const void *const others[] = {b->codec_workspace,      b->weights,
+                                  k->labels.device.memory, k->words.device.memory,
+                                  k->samples.memory,       k->partial_sums.memory,
+                                  k->plain_weights.memory, k->statistics_workspace.memory};
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < sizeof records / sizeof *records; i++)
         hash = with_address(with_address(hash, records[i]->device.memory), records[i]->host);

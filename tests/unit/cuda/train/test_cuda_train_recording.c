@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Work that was recorded finds on the device what differs from step to step: what it drops is that of the step. */
-#include "unit/cuda/cuda_train_bench.h"
+#include "cuda_train_bench.h"
 
 enum { BATCH = 3, SIDE = 5, CHANNELS = 16, STEPS = 4 };
 

@@ -119,8 +119,8 @@ comet_status comet_cuda_images(const comet_images_call *call);
 comet_status comet_cuda_images_ahead(comet_backend *backend, const uint8_t *bytes, int64_t count);
 
 /*
- * Each is its two halves: what is issued to the queue, and waiting for the queue to fill in what the call gives out. One
- * may be under way at a time.
+ * Each is its two halves: what is issued to the queue, and waiting for the queue to fill in what the call gives out.
+ * One may be under way at a time.
  */
 comet_status comet_cuda_loss(comet_loss_call *call);
 /* Labels to the device. COMET_ERROR_ARGUMENT: one is of no class. */

@@ -38,8 +38,8 @@ typedef struct comet_cuda_searched {
 enum { COMET_CUDA_SEARCHED = 1 << 14 };
 
 /*
- * *first becomes the first of `count` entries with a value that is infinite or NaN, and stays if there is none or *first
- * is less. The entries have `blocks` blocks in all.
+ * *first becomes the first of `count` entries with a value that is infinite or NaN, and stays if there is none or
+ * *first is less. The entries have `blocks` blocks in all.
  */
 cudaError_t comet_cuda_launch_search(const comet_cuda_searched *table, int count, int64_t blocks, int *first,
                                      cudaStream_t queue);

@@ -10,7 +10,8 @@ constexpr int TOGETHER = 2;        // vectors of a thread, where a sample is dro
 
 // base/philox.h, of counter `index`.
 __device__ __forceinline__ void draw(const comet_cuda_drop &d, u64 index, u32 (&c)[4]) {
-    c[0] = (u32)index, c[1] = d.step_at ? (u32)*d.step_at : d.step, c[2] = d.node, c[3] = PURPOSE | (u32)(index >> 32 & 0xffffu);
+    c[0] = (u32)index, c[1] = d.step_at ? (u32)*d.step_at : d.step, c[2] = d.node,
+    c[3] = PURPOSE | (u32)(index >> 32 & 0xffffu);
     u32 k0 = (u32)d.seed, k1 = (u32)(d.seed >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {

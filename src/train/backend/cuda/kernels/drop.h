@@ -20,8 +20,8 @@ typedef struct comet_cuda_drop {
     uint64_t seed;
     uint32_t step, node;
     const uint64_t *step_at; /* NULL: `step`; else where the device finds it */
-    uint32_t limit; /* a word below it: dropped */
-    float scale;    /* of what is not */
+    uint32_t limit;          /* a word below it: dropped */
+    float scale;             /* of what is not */
 } comet_cuda_drop;
 
 cudaError_t comet_cuda_launch_dropout(const comet_cuda_drop *d, cudaStream_t queue);

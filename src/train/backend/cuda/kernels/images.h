@@ -18,8 +18,8 @@ typedef struct comet_cuda_images_job {
     int channels;
     const uint8_t *bytes;           /* aligned to 16 */
     const uint8_t *const *bytes_at; /* NULL: `bytes`; else where the device finds it */
-    void *values;         /* aligned to 16 */
-    int64_t used, count;  /* bytes, and values: those behind `used` become 0 */
+    void *values;                   /* aligned to 16 */
+    int64_t used, count;            /* bytes, and values: those behind `used` become 0 */
 } comet_cuda_images_job;
 
 cudaError_t comet_cuda_launch_images(const comet_cuda_images_job *job, comet_dtype dtype, cudaStream_t queue);

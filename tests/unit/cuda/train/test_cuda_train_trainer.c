@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole trainings on a GPU beside those on the CPU, from the same first values and batches. */
-#include "test_train_trainer.h"
+#include "unit/train/test_train_trainer.h"
 
 #include "support/cuda/cuda_memory.h"
 #include "train/backend/cuda.h"
@@ -22,8 +22,8 @@ static comet_status backend_new(unsigned threads, const comet_allocator *allocat
 }
 
 static comet_trainer *gpu_trainer(comet_trainer_options o, comet_dtype dtype) {
-    place = (comet_backend_cuda_options){.dtype = dtype, .exact_products = dtype == COMET_F32, .deterministic = 1,
-                                          .unrecorded = unrecorded};
+    place = (comet_backend_cuda_options){
+        .dtype = dtype, .exact_products = dtype == COMET_F32, .deterministic = 1, .unrecorded = unrecorded};
     o.backend = backend_new;
     return trainer_of(&o);
 }
