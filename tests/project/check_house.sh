@@ -26,6 +26,7 @@ src/control/policy_fixed.c          a controller
 src/store/device/cuda_absent.c      in the place of store/device/cuda where there is no CUDA
 src/store/host/store_io.c           the seam to the system that tests replace
 src/train/backend/cuda_absent.c     in the place of train/backend/cuda where there is no CUDA
+src/train/backend/cuda/guard.c      whether an update may be made
 src/train/backend/cuda/ops/images.c an op
 src/train/graph/pattern.c           patterns of layer names
 src/train/models/alexnet.c          a model

@@ -90,6 +90,8 @@ typedef struct comet_loss_call {
 /* One update of all trained parameters of a graph from their gradients, which stay as they are. */
 typedef struct comet_update_call {
     comet_backend *backend;
+    /* 1: it is made only if the guard that was issued before allows it, and `await_update` fills in the rest. */
+    int guarded;
     const comet_optimiser *optimiser;
     const comet_optimiser_step *step;
     comet_parameter *parameters; /* comet_graph_parameter(g, 0) */
@@ -105,6 +107,18 @@ typedef struct comet_update_call {
      */
     int broken;
 } comet_update_call;
+
+/*
+ * Whether an update may be made, which the device finds out: the last loss and all values of `spans` must be finite,
+ * and all that the holder was given must be held, and have been read without an error.
+ */
+typedef struct comet_guard_call {
+    comet_backend *backend;
+    comet_holder *holder; /* NULL: there is none */
+    const comet_span *spans;
+    int count;
+    int first; /* out: the first span with a value that is not finite; -1: none */
+} comet_guard_call;
 
 /* Images as they come from the host, into the network's input. */
 typedef struct comet_images_call {
@@ -175,6 +189,13 @@ struct comet_backend {
     /* NULL: what the loss gives out is there when it returns; else it is when this does. */
     comet_status (*await_loss)(comet_loss_call *call);
     comet_status (*update)(comet_update_call *call);
+    /*
+     * NULL, or: an update can be issued right behind a step's work, before the host knows what came of it. First the
+     * guard, then the update, which is guarded; when all else of the step was awaited, both in the same order.
+     */
+    comet_status (*guard)(comet_guard_call *call);
+    comet_status (*await_guard)(comet_guard_call *call);
+    comet_status (*await_update)(comet_update_call *call);
     /* sum = a + b; sum may be a or b. */
     comet_status (*add)(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);
     /* The most that a stream of such a tensor can take, and what the codec takes beside it out of the plan's memory. */

@@ -74,6 +74,12 @@ typedef struct comet_step_ahead {
     void *context;
 } comet_step_ahead;
 
+/* Who issues more behind all of a step's work, before any of it is awaited. */
+typedef struct comet_step_tail {
+    comet_status (*issue)(void *context);
+    void *context;
+} comet_step_tail;
+
 typedef struct comet_step_options {
     const uint8_t *bytes; /* of the batch, if the plan's input comes as bytes: `count` of them, or all */
     const comet_normalisation *normalisation; /* of these */
@@ -88,6 +94,7 @@ typedef struct comet_step_options {
     const comet_step_watch *watch;            /* NULL: nobody looks at streams */
     const comet_step_clock *clock;            /* NULL: nobody measures */
     const comet_step_ahead *ahead;            /* NULL: nobody knows */
+    const comet_step_tail *tail;              /* NULL: nobody does */
 } comet_step_options;
 
 typedef struct comet_step_result {

@@ -266,6 +266,8 @@ static comet_status run(comet_step *s, comet_step_result *result) {
     if (status != COMET_OK)
         return status;
     status = issue(s);
+    if (status == COMET_OK && s->options->tail)
+        status = s->options->tail->issue(s->options->tail->context);
     if (status == COMET_OK)
         status = comet_step_look_ahead(s);
     if (status == COMET_OK && !settles_early(s))

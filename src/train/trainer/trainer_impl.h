@@ -44,6 +44,15 @@ typedef struct comet_trainer_parts {
     comet_collect *collect;
 } comet_trainer_parts;
 
+/* An update that is issued behind the gradients it is made of. */
+typedef struct comet_trainer_early {
+    int is_wanted, is_issued;
+    double learning_rate, momentum;
+    comet_guard_call guard;
+    comet_update_call update;
+    comet_step_tail tail;
+} comet_trainer_early;
+
 struct comet_trainer {
     comet_allocator allocator_copy;
     const comet_allocator *allocator;
@@ -75,10 +84,27 @@ struct comet_trainer {
     int flawed;         /* and whether some trainer of the network found a flaw */
     comet_message flaw; /* the first of these that could not be run because it was not finite; empty: none */
 
+    comet_trainer_early early;
+
     void *hook; /* what the hooks made */
     const comet_step_ahead *ahead;
     const comet_step_clock *clock;
 };
+
+/* ---- trainer_update.c ---- */
+
+/* Before the gradients of a batch behind which an update comes: it may be issued right behind them. */
+void comet_trainer_update_early(comet_trainer *trainer, double learning_rate, double momentum);
+
+/* What goes behind a batch's gradients; NULL: nothing. `is_last`: of its update. */
+const comet_step_tail *comet_trainer_update_tail(const comet_trainer *trainer, int is_last);
+
+/* Of an update that was issued. */
+comet_status comet_trainer_update_await_guard(comet_trainer *trainer);
+
+/* The update that may be made: makes it, or awaits it. */
+comet_status comet_trainer_make_update(comet_trainer *trainer, double learning_rate, double momentum,
+                                       comet_trainer_result *result, comet_message *message);
 
 /* ---- trainer_parts.c ---- */
 

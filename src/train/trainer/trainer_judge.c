@@ -53,21 +53,29 @@ comet_status comet_trainer_judge_complete(comet_trainer *t) {
     t->flawed = t->flaw.text[0] != 0;
     if (t->flawed)
         return COMET_OK;
+    if (t->early.is_issued) /* which has looked at these, too */
+        return comet_trainer_update_await_guard(t);
     comet_status status = space->find_nonfinite(space, running, t->running_arrays, &first);
     t->flawed = first >= 0;
     return status;
 }
 
+static comet_status find_nonfinite(comet_trainer *t, int *first) {
+    comet_space *space = t->parts.backend->space;
+    *first = t->early.guard.first;
+    return t->early.is_issued ? COMET_OK
+                              : space->find_nonfinite(space, t->spans, comet_graph_parameters(t->parts.graph), first);
+}
+
 /* The first that is found; an empty text: there is none. */
 static comet_status find_flaw(comet_trainer *t, double loss, comet_message *flaw) {
-    comet_space *space = t->parts.backend->space;
     int first = -1;
     *flaw = t->flaw;
     if (!flaw->text[0] && !isfinite(loss))
         comet_message_set(flaw, COMET_OK, "the loss is not finite");
     if (flaw->text[0])
         return COMET_OK;
-    comet_status status = space->find_nonfinite(space, t->spans, comet_graph_parameters(t->parts.graph), &first);
+    comet_status status = find_nonfinite(t, &first);
     const comet_parameter *p = comet_graph_parameter(t->parts.graph, first);
     if (!p && t->flawed)
         comet_message_set(flaw, COMET_OK, "another trainer of the network has values that are not finite");

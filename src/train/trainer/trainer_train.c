@@ -4,41 +4,6 @@
 
 #include "train/trainer/trainer_impl.h"
 
-/* Over all weights. */
-static double mean_momentum(comet_trainer *t) {
-    comet_graph *g = t->parts.graph;
-    double sum = 0, count = 0;
-    for (int i = 0; i < comet_graph_parameters(g); i++) {
-        const comet_parameter *p = comet_graph_parameter(g, i);
-        if (p->kind >= COMET_RUNNING_MEAN)
-            continue;
-        sum += t->means[i] * (double)p->count;
-        count += (double)p->count;
-    }
-    return count > 0 ? sum / count : 0;
-}
-
-static comet_status update(comet_trainer *t, double learning_rate, double momentum, comet_trainer_result *result,
-                           comet_message *message) {
-    comet_graph *g = t->parts.graph;
-    const comet_optimiser_step step = {
-        .number = t->updates + 1, .learning_rate = learning_rate, .momentum = momentum, .gradient_scale = 1};
-    comet_update_call call = {.backend = t->parts.backend,
-                              .optimiser = &t->options.optimiser,
-                              .step = &step,
-                              .parameters = comet_graph_parameter(g, 0),
-                              .count = comet_graph_parameters(g),
-                              .state = t->state,
-                              .means = t->means};
-    comet_status status = t->parts.backend->update(&call);
-    if (status != COMET_OK)
-        return comet_message_set(message, status, "the update: %s", comet_status_string(status));
-    t->updates++;
-    result->updated = 1;
-    result->mean_momentum = mean_momentum(t);
-    return call.broken < 0 ? COMET_OK : comet_trainer_ruined(t, call.broken, message);
-}
-
 /* What is held outside the store, as planned, and what the store had of this step. */
 static void count_saved(const comet_trainer *t, const comet_step_result *step, comet_trainer_result *result) {
     const comet_plan *plan = t->parts.plan;
@@ -59,7 +24,7 @@ static comet_status end_update(comet_trainer *t, double learning_rate, double mo
     result->skipped = !go_on;
     if (status != COMET_OK || !go_on)
         return status;
-    status = update(t, learning_rate, momentum, result, message);
+    status = comet_trainer_make_update(t, learning_rate, momentum, result, message);
     return t->control && status == COMET_OK ? comet_trainer_control_observe(t, momentum, message) : status;
 }
 
@@ -90,6 +55,7 @@ static comet_status see_loaded(void *context, const comet_step_loaded *loaded) {
 }
 
 static comet_status begin_update(comet_trainer *t, comet_message *message) {
+    t->early.is_issued = 0;
     comet_status status = comet_trainer_judge_begin(t);
     if (status != COMET_OK)
         return comet_message_set(message, status, "running statistics: %s", comet_status_string(status));
@@ -114,6 +80,7 @@ comet_status comet_trainer_gradients(comet_trainer *t, const uint8_t *pixels, co
                                         .gradient_scale = 1 / (float)accumulate,
                                         .clock = t->clock,
                                         .ahead = t->ahead,
+                                        .tail = comet_trainer_update_tail(t, place == accumulate - 1),
                                         .accumulate = place > 0,
                                         .seed = t->options.seed,
                                         .step = (uint64_t)t->batches,
@@ -166,7 +133,9 @@ comet_status comet_trainer_update(comet_trainer *t, double learning_rate, double
 
 comet_status comet_trainer_train(comet_trainer *t, const uint8_t *pixels, const int32_t *labels, double learning_rate,
                                  double momentum, comet_trainer_result *result, comet_message *message) {
+    comet_trainer_update_early(t, learning_rate, momentum);
     comet_status status = comet_trainer_gradients(t, pixels, labels, result, message);
+    t->early.is_wanted = 0;
     if (status != COMET_OK || !result->complete)
         return status;
     if (t->options.hooks.gradients)

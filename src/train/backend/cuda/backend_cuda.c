@@ -105,6 +105,9 @@ static void fill(comet_backend_cuda *b) {
     backend->loss = comet_cuda_loss_issue;
     backend->await_loss = comet_cuda_loss_await;
     backend->update = comet_cuda_update;
+    backend->guard = comet_cuda_guard;
+    backend->await_guard = comet_cuda_guard_await;
+    backend->await_update = comet_cuda_update_await;
     backend->add = comet_cuda_add;
     backend->measure = measure;
     backend->holder_new = comet_cuda_holder_new;

@@ -9,21 +9,11 @@
 #include "base/fail.h"
 #include "base/memory.h"
 #include "comet/cuda.h"
+#include "train/backend/cuda/holder.h"
 #include "train/backend/cuda/kernels/activation.h"
 #include "train/backend/cuda/kernels/norm_tables.h"
 #include "train/backend/cuda/offload.h"
 #include "train/backend/cuda/ops/batch_norm.h"
-
-/* Results of streams are 16-byte aligned, also one behind the other. */
-typedef struct result_place {
-    _Alignas(16) comet_cuda_result result;
-} result_place;
-
-/* What the device says of a slot, beside the stream's result. */
-typedef struct device_words {
-    float bound;  /* of a normalised input */
-    int32_t flaw; /* its tables are not finite */
-} device_words;
 
 typedef struct slot {
     comet_cuda_slot stream;
@@ -46,8 +36,8 @@ typedef struct holder {
     int *fresh; /* slots filled since the last settling */
     int fresh_count, held_count;
     /* On the device, and their copies in page-locked memory. */
-    result_place *results, *host_results;
-    device_words *words, *host_words;
+    comet_cuda_result_place *results, *host_results;
+    comet_cuda_held_words *words, *host_words;
     int32_t *status, *host_status; /* of all decoding */
     comet_cuda_upload bounds;      /* of the run: by slot, floats */
     comet_cuda_offload *offload;
@@ -160,7 +150,7 @@ static comet_status hold_output(comet_holder *base, const comet_held *held, cons
 /* The bound in the units of the normalised input, made on the device if it is relative. */
 static comet_status set_norm_bound(holder *h, const comet_held *held, const comet_op_call *call,
                                    const comet_cuda_norm *norm, slot *s) {
-    device_words *words = &h->words[held->slot];
+    comet_cuda_held_words *words = &h->words[held->slot];
     const int relative = s->codec.bound_kind == COMET_BOUND_RELATIVE;
     COMET_TRY(comet_cuda_norm_bound(norm->inverse_std, norm->shift, (double)call->node->as.norm.epsilon,
                                     bound_at(h, held->slot), norm->channels, &words->bound, &words->flaw,
@@ -411,6 +401,16 @@ static comet_status settle(comet_holder *base, int *refused) {
     const comet_status status = find_wrong(h, refused);
     h->fresh_count = 0;
     return status;
+}
+
+void comet_cuda_holder_guard(const comet_holder *base, comet_cuda_guard_job *job) {
+    const holder *h = (const holder *)base;
+    if (!h)
+        return;
+    job->results = h->results;
+    job->words = h->words;
+    job->slots = h->count;
+    job->decoded = h->status;
 }
 
 static int report(comet_holder *base, int index, comet_held_report *found) {

@@ -237,6 +237,45 @@ static void test_diverges(void **state) {
     comet_trainer_free(t);
 }
 
+/* Weights and running statistics, to be freed. */
+static float *parameters_of(comet_trainer *t, int64_t *count) {
+    comet_graph *g = comet_trainer_graph(t);
+    float *values = NULL;
+    *count = 0;
+    for (int i = 0; i < comet_graph_parameters(g); i++) {
+        const comet_parameter *p = comet_graph_parameter(g, i);
+        values = realloc(values, (size_t)(*count + p->count) * sizeof *values);
+        assert_non_null(values);
+        assert_ok(g->space->read(g->space, values + *count, p->value, (size_t)p->count * sizeof *values));
+        *count += p->count;
+    }
+    return values;
+}
+
+/* An update that may not be made, for a controller to skip: the device refuses it before the host knows. */
+static void test_refused_update(void **state) {
+    (void)state;
+    comet_trainer_options o = small("resnet8", "eb");
+    o.control = "comet:warmup=1:every=100";
+    comet_trainer *t = gpu_trainer(o, COMET_F32);
+    comet_trainer_result result = {.skipped = 0};
+    int64_t count, again;
+    train(t, 0, 0.05);
+    train(t, 1, 1e30); /* finite still */
+    float *before = parameters_of(t, &count);
+    for (uint64_t i = 2; i < 4; i++) {
+        result = train(t, i, 0.05);
+        assert_int_equal(result.skipped, 1);
+        assert_int_equal(result.updated, 0);
+    }
+    float *after = parameters_of(t, &again);
+    assert_int_equal(count, again);
+    assert_memory_equal(before, after, (size_t)count * sizeof *before);
+    free(before);
+    free(after);
+    comet_trainer_free(t);
+}
+
 #ifdef COMET_CUDA_EMULATION
 /* A call of CUDA fails, any: an error, and nothing is left behind. */
 static void test_failures(void **state) {
@@ -272,11 +311,12 @@ static void test_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uncompressed), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_streams),      cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_recorded),     cmocka_unit_test(test_offload),
-        cmocka_unit_test(test_budget),       cmocka_unit_test(test_controller),
-        cmocka_unit_test(test_diverges),     cmocka_unit_test(test_step_is_run_again),
+        cmocka_unit_test(test_uncompressed),   cmocka_unit_test(test_types),
+        cmocka_unit_test(test_streams),        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_recorded),       cmocka_unit_test(test_offload),
+        cmocka_unit_test(test_budget),         cmocka_unit_test(test_controller),
+        cmocka_unit_test(test_diverges),       cmocka_unit_test(test_step_is_run_again),
+        cmocka_unit_test(test_refused_update),
 #ifdef COMET_CUDA_EMULATION
         cmocka_unit_test(test_failures),
 #else

@@ -28,7 +28,7 @@ typedef struct comet_cuda_kept {
     comet_cuda_marks marks;
     comet_cuda_upload labels, rules, words; /* words: comet_cuda_step_words */
     comet_cuda_record loss, updated, sums;
-    comet_cuda_buffer samples, partial_sums, weights;
+    comet_cuda_buffer samples, partial_sums, weights, refused; /* refused: int32_t, of the last guard */
     comet_cuda_update_table update;
     /* Of statistics: norms that come in parts have a record that nobody else writes. */
     comet_cuda_record seen, seen_norm;
@@ -130,6 +130,8 @@ comet_status comet_cuda_loss_await(comet_loss_call *call);
 comet_status comet_cuda_update(comet_update_call *call);
 comet_status comet_cuda_update_issue(comet_update_call *call);
 comet_status comet_cuda_update_await(comet_update_call *call);
+comet_status comet_cuda_guard(comet_guard_call *call);
+comet_status comet_cuda_guard_await(comet_guard_call *call);
 comet_status comet_cuda_add(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);
 comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
 extern const comet_backend_statistics comet_cuda_statistics;

@@ -225,24 +225,31 @@ static int64_t describe(const comet_span *spans, int count, search *q) {
     return blocks;
 }
 
-static comet_status find_nonfinite(comet_space *space, const comet_span *spans, int count, int *first) {
+comet_status comet_cuda_space_search(comet_space *space, const comet_span *spans, int count, const int **first) {
     cuda_space *s = of(space);
     const size_t bytes = sizeof(search) + (size_t)count * sizeof(comet_cuda_searched);
     void *host;
-    int found;
-    *first = -1;
     COMET_TRY(comet_cuda_upload_begin(&s->table, bytes, &host));
     const int64_t blocks = describe(spans, count, host);
-    if (blocks == 0)
-        return COMET_OK;
     COMET_REQUIRE(blocks <= INT32_MAX, "more values than can be searched at once");
     COMET_TRY(comet_cuda_upload_end(&s->table, bytes, s->queue));
     search *q = s->table.device.memory;
     COMET_TRY(comet_cuda_status(comet_cuda_launch_search(q->entries, count, blocks, &q->first, s->queue)));
-    COMET_TRY(copy_async(s, s->found.host, &q->first, sizeof found, cudaMemcpyDeviceToHost));
-    COMET_TRY(await(s));
-    memcpy(&found, s->found.host, sizeof found);
-    *first = found == INT_MAX ? -1 : found;
+    *first = &q->first;
+    return copy_async(s, s->found.host, &q->first, sizeof q->first, cudaMemcpyDeviceToHost);
+}
+
+int comet_cuda_space_found(const comet_space *space) {
+    const int found = *(const int *)((const cuda_space *)space)->found.host;
+    return found == INT_MAX ? -1 : found;
+}
+
+static comet_status find_nonfinite(comet_space *space, const comet_span *spans, int count, int *first) {
+    const int *unused;
+    *first = -1;
+    COMET_TRY(comet_cuda_space_search(space, spans, count, &unused));
+    COMET_TRY(await(of(space)));
+    *first = comet_cuda_space_found(space);
     return COMET_OK;
 }
 

@@ -25,4 +25,12 @@ void comet_cuda_space_watch(comet_space *space, const void *memory, size_t bytes
 /* Some values in the order of files, whatever theirs, to another place on the device; on the queue. */
 comet_status comet_cuda_space_plain(comet_space *space, const float *values, int64_t count, float *plain);
 
+/*
+ * Searches values that are not finite, on the queue: *first will be on the device, INT_MAX or the first span with such
+ * a value, until the next search. When the queue has come this far, comet_cuda_space_found says the same to the host;
+ * -1: none.
+ */
+comet_status comet_cuda_space_search(comet_space *space, const comet_span *spans, int count, const int **first);
+int comet_cuda_space_found(const comet_space *space);
+
 #endif

@@ -110,6 +110,8 @@ __device__ __forceinline__ bool is_aligned(const chunk &c) {
 
 template <comet_dtype D, comet_optimiser_kind KIND>
 __global__ static void __launch_bounds__(THREADS) update_kernel(comet_cuda_update_job job) {
+    if (job.refused && *job.refused != 0)
+        return;
     const int owner = job.owners[blockIdx.x];
     const comet_cuda_updated &p = job.parameters[owner];
     const comet_optimiser_rule r = job.rules[owner];
@@ -129,6 +131,8 @@ __global__ static void __launch_bounds__(THREADS) update_kernel(comet_cuda_updat
 // ---- parameters ----
 
 __global__ static void __launch_bounds__(THREADS) result_kernel(comet_cuda_update_job job) {
+    if (job.refused && *job.refused != 0)
+        return;
     const comet_cuda_updated &p = job.parameters[blockIdx.x];
     double sum = 0;
     bool finite = true;

@@ -47,7 +47,8 @@ typedef struct comet_cuda_update_job {
     int count;
     int64_t chunks; /* of all */
     comet_optimiser_kind kind;
-    int wants_means; /* 0: they are 0 */
+    int wants_means;        /* 0: they are 0 */
+    const int32_t *refused; /* NULL, or: not 0 there: nothing is updated, and results are of no meaning */
     comet_cuda_update_chunk *partial;
     comet_cuda_update_result *results; /* one for each parameter */
 } comet_cuda_update_job;

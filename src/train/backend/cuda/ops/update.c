@@ -129,6 +129,7 @@ comet_status comet_cuda_update_issue(comet_update_call *call) {
                                        .chunks = t->chunks,
                                        .kind = call->optimiser->kind,
                                        .wants_means = call->means != NULL,
+                                       .refused = call->guarded ? b->kept.refused.memory : NULL,
                                        .partial = b->kept.partial_sums.memory,
                                        .results = b->kept.updated.device.memory};
     COMET_TRY(comet_cuda_status(comet_cuda_launch_update(&job, b->base.dtype, b->queue)));
@@ -152,5 +153,5 @@ comet_status comet_cuda_update_await(comet_update_call *call) {
 
 comet_status comet_cuda_update(comet_update_call *call) {
     COMET_TRY(comet_cuda_update_issue(call));
-    return comet_cuda_update_await(call);
+    return call->guarded ? COMET_OK : comet_cuda_update_await(call);
 }

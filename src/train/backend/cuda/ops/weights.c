@@ -44,8 +44,8 @@ void comet_cuda_parts_free(comet_backend_cuda *b) {
     comet_cuda_kept *k = &b->kept;
     comet_cuda_upload *const uploads[] = {&k->labels, &k->rules, &k->words, &k->update.entries};
     comet_cuda_record *const records[] = {&k->loss, &k->updated, &k->sums, &k->seen, &k->seen_norm};
-    comet_cuda_buffer *const buffers[] = {&k->samples, &k->partial_sums, &k->weights, &k->statistics_workspace,
-                                          &k->plain_weights};
+    comet_cuda_buffer *const buffers[] = {&k->samples,       &k->partial_sums, &k->weights, &k->statistics_workspace,
+                                          &k->plain_weights, &k->refused};
     comet_cuda_batch_bytes_free(&k->batch_bytes);
     comet_cuda_marks_free(&k->marks);
     for (size_t i = 0; i < sizeof uploads / sizeof *uploads; i++)
