@@ -223,6 +223,14 @@ struct comet_backend {
      */
     comet_status (*mark)(comet_backend *backend, int mark);
     comet_status (*read_marks)(comet_backend *backend, int count, double *ms);
+    /*
+     * NULL, or: which of several kernels were chosen, by measuring them, as text ended by a zero: the number of
+     * characters without it, of which nothing is written if `room` is too small; 0: there is no such text. Who is given
+     * it before anything is prepared chooses the same ones, and gives the same bits. COMET_ERROR_MISMATCH: it is of
+     * another GPU or another version of a library, and of no use.
+     */
+    size_t (*choices)(const comet_backend *backend, char *text, size_t room);
+    comet_status (*set_choices)(comet_backend *backend, const char *text);
     /* What the library takes for itself, in code, descriptions and packed matrices, at this batch: not less. */
     size_t (*library_bytes)(const comet_backend *backend, const comet_graph *g, int batch);
     void (*free)(comet_backend *backend);

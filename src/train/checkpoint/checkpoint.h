@@ -66,6 +66,14 @@ int comet_checkpoint_exists(const char *folder);
 comet_status comet_checkpoint_read(const char *folder, comet_checkpoint *checkpoint, const comet_allocator *allocator,
                                    comet_message *note, comet_message *message);
 
+/*
+ * One blob of the newest file in `folder`, before there is anything to read all of it into: a text, to which a zero is
+ * added. *text is NULL where there is none. It may be damaged: that shows when the whole is read. To be given back with
+ * comet_memory_give, *bytes with the zero. COMET_ERROR_MEMORY only.
+ */
+comet_status comet_checkpoint_peek(const char *folder, const char *blob, const comet_allocator *allocator, char **text,
+                                   size_t *bytes);
+
 /* NULL if there is none of that name. */
 const comet_checkpoint_blob *comet_checkpoint_find(const comet_checkpoint *checkpoint, const char *name);
 

@@ -42,6 +42,7 @@ typedef struct comet_collect_update {
     double momentum;     /* of the step: SGD's, or AdamW's beta1; 0: the optimiser's own */
     const double *means; /* comet_update_call.means */
     int64_t updates;     /* made so far, with this one */
+    double scale;        /* by which the gradients that were seen were multiplied; 0 is 1 */
 } comet_collect_update;
 
 /*

@@ -63,12 +63,14 @@ static comet_status stats_of(comet_collect *c, const comet_collect_tensor *t, co
 
 /* ---- observations ---- */
 
+/* Errors are judged beside it: it is as large as the gradients that were seen. */
 static double momentum_of(const comet_collect_update *u, int parameter) {
     const comet_optimiser *o = u->optimiser;
+    const double scale = u->scale > 0 ? u->scale : 1;
     if (o->kind == COMET_ADAMW)
-        return comet_momentum_adam(u->means[parameter], u->momentum > 0 ? u->momentum : o->beta1, u->updates);
+        return scale * comet_momentum_adam(u->means[parameter], u->momentum > 0 ? u->momentum : o->beta1, u->updates);
     const double momentum = o->momentum > 0 && u->momentum > 0 ? u->momentum : o->momentum;
-    return comet_momentum_sgd(u->means[parameter], momentum, u->updates);
+    return scale * comet_momentum_sgd(u->means[parameter], momentum, u->updates);
 }
 
 /* 1: all layers that say something of it had their backward. */

@@ -66,7 +66,7 @@ static comet_status set_up(comet_run_session *s) {
     s->trainer_options.control_log = tell_control;
     s->trainer_options.control_context = s;
     if (status == COMET_OK)
-        status = comet_trainer_new(&s->trainer_options, s->allocator, &s->trainer, s->message);
+        status = comet_run_make_trainer(s);
     if (status == COMET_OK)
         status = comet_run_open_loader(s, COMET_SPLIT_TRAIN, &s->train);
     if (status == COMET_OK)

@@ -8,7 +8,8 @@
 #include "train/checkpoint/weights.h"
 #include "train/run/run_impl.h"
 
-static const char estimates_blob[] = "estimates", control_blob[] = "control", data_blob[] = "data";
+static const char estimates_blob[] = "estimates", control_blob[] = "control", data_blob[] = "data",
+                  choices_blob[] = "choices", scale_blob[] = "scale";
 
 static comet_checkpoint checkpoint_of(comet_run_session *s, const comet_run_identity *id) {
     comet_graph *graph = comet_trainer_graph(s->trainer);
@@ -22,11 +23,15 @@ static comet_checkpoint checkpoint_of(comet_run_session *s, const comet_run_iden
 
 /* ---- saving ---- */
 
-/* Size estimates, then the controller's state, in one piece of memory. */
+/* Size estimates, the controller's state, and chosen kernels with a zero behind, in one piece of memory. */
 typedef struct blobs {
     char *memory;
-    size_t estimates, control;
+    size_t estimates, control, choices;
 } blobs;
+
+static size_t bytes_of(const blobs *b) {
+    return b->estimates + b->control + b->choices;
+}
 
 static void add_blob(comet_checkpoint *c, const char *name, void *data, size_t bytes) {
     comet_checkpoint_blob *blob = &c->blobs[c->blob_count++];
@@ -36,6 +41,7 @@ static void add_blob(comet_checkpoint *c, const char *name, void *data, size_t b
 
 static comet_status write_checkpoint(comet_run_session *s, const comet_run_identity *id, const blobs *b) {
     comet_checkpoint c = checkpoint_of(s, id);
+    char scale[64];
     c.step = s->step;
     c.batches = *comet_trainer_batches(s->trainer);
     c.epoch = s->epoch;
@@ -51,17 +57,26 @@ static comet_status write_checkpoint(comet_run_session *s, const comet_run_ident
         COMET_TRY(comet_trainer_get_control(s->trainer, control, b->control, s->message));
         add_blob(&c, control_blob, control, b->control);
     }
+    const size_t scale_bytes = comet_trainer_get_scale(s->trainer, scale, sizeof scale);
+    if (scale_bytes > 0)
+        add_blob(&c, scale_blob, scale, scale_bytes);
+    if (b->choices > 1) {
+        char *choices = b->memory + b->estimates + b->control;
+        (void)comet_trainer_get_choices(s->trainer, choices, b->choices);
+        add_blob(&c, choices_blob, choices, b->choices - 1);
+    }
     return comet_checkpoint_write(s->options->folder, &c, s->allocator, s->message);
 }
 
 static comet_status save(comet_run_session *s, const comet_run_identity *id) {
     blobs b = {.estimates = comet_trainer_estimates_bytes(s->trainer),
-               .control = comet_trainer_control_bytes(s->trainer)};
-    b.memory = comet_memory_take(s->allocator, b.estimates + b.control);
+               .control = comet_trainer_control_bytes(s->trainer),
+               .choices = comet_trainer_get_choices(s->trainer, NULL, 0) + 1};
+    b.memory = comet_memory_take(s->allocator, bytes_of(&b));
     if (!b.memory)
         return comet_message_memory(s->message);
     comet_status status = write_checkpoint(s, id, &b);
-    comet_memory_give(s->allocator, b.memory, b.estimates + b.control);
+    comet_memory_give(s->allocator, b.memory, bytes_of(&b));
     return status;
 }
 
@@ -83,6 +98,23 @@ comet_status comet_run_save(comet_run_session *s) {
 }
 
 /* ---- beginning ---- */
+
+comet_status comet_run_make_trainer(comet_run_session *s) {
+    const comet_run_options *o = s->options;
+    char *choices = NULL;
+    size_t bytes = 0;
+    if (o->folder && o->resume &&
+        comet_checkpoint_peek(o->folder, choices_blob, s->allocator, &choices, &bytes) != COMET_OK)
+        return comet_message_memory(s->message);
+    s->trainer_options.choices = choices;
+    comet_status status = comet_trainer_new(&s->trainer_options, s->allocator, &s->trainer, s->message);
+    s->trainer_options.choices = NULL;
+    if (choices)
+        comet_memory_give(s->allocator, choices, bytes);
+    if (status == COMET_OK && comet_trainer_note(s->trainer)[0])
+        comet_run_note(s, comet_trainer_note(s->trainer));
+    return status;
+}
 
 /*
  * The same images may lie somewhere else today, and others under the same name: names and labels decide, a line says
@@ -107,6 +139,16 @@ static comet_status set_place(comet_run_session *s, const comet_checkpoint *c, c
     return status;
 }
 
+static void set_scale(comet_run_session *s, const comet_checkpoint *c) {
+    const comet_checkpoint_blob *blob = comet_checkpoint_find(c, scale_blob);
+    char text[64];
+    if (!blob || blob->bytes >= sizeof text)
+        return;
+    memcpy(text, blob->data, blob->bytes);
+    text[blob->bytes] = '\0';
+    comet_trainer_set_scale(s->trainer, text);
+}
+
 static comet_status go_on(comet_run_session *s, const comet_checkpoint *c) {
     comet_loader_state loader;
     if (comet_loader_state_parse(c->loader, &loader) != COMET_OK)
@@ -123,6 +165,7 @@ static comet_status go_on(comet_run_session *s, const comet_checkpoint *c) {
     s->place = comet_loader_get_state(s->train);
     if (status == COMET_OK && control)
         status = comet_trainer_set_control(s->trainer, control->data, control->bytes, s->message);
+    set_scale(s, c);
     return status;
 }
 

@@ -95,6 +95,9 @@ comet_status comet_run_put_aside(comet_run_session *s);
 
 /* ---- run_checkpoint.c ---- */
 
+/* The trainer, with the kernels that the folder's checkpoint names, if there is one to go on from. */
+comet_status comet_run_make_trainer(comet_run_session *s);
+
 /* Where a run begins: the folder's checkpoint, given weights, or first values. */
 comet_status comet_run_begin(comet_run_session *s);
 

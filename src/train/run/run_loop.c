@@ -49,13 +49,15 @@ static comet_trainer_result result_of(const update *u) {
 }
 
 /* The first of them says what happens; how many there were is in the result. */
-static void note_skip(comet_run_session *s) {
+static void note_skip(comet_run_session *s, const comet_trainer_result *r) {
     comet_message line;
     if (s->result->skipped++ > 0)
         return;
     comet_message_set(&line, COMET_OK,
-                      "step %lld was not finite and was skipped: weights and statistics are as before it, bounds are "
-                      "tighter for a while",
+                      r->too_large ? "step %lld was skipped: gradients were too large for fp16, and are multiplied by "
+                                     "half as much from now on"
+                                   : "step %lld was not finite and was skipped: weights and statistics are as before "
+                                     "it, bounds are tighter for a while",
                       (long long)s->step);
     comet_run_note(s, line.text);
 }
@@ -63,7 +65,7 @@ static void note_skip(comet_run_session *s) {
 static void record(comet_run_session *s, const comet_trainer_result *r, double ms) {
     comet_run_times_add(&s->times, ms);
     if (r->skipped) {
-        note_skip(s);
+        note_skip(s, r);
         return;
     }
     s->made_step = s->step;

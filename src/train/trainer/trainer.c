@@ -113,6 +113,15 @@ comet_status comet_trainer_new(const comet_trainer_options *options, const comet
     return COMET_OK;
 }
 
+const char *comet_trainer_note(const comet_trainer *t) {
+    return t->parts.note.text;
+}
+
+size_t comet_trainer_get_choices(const comet_trainer *t, char *text, size_t room) {
+    const comet_backend *backend = t->parts.backend;
+    return backend->choices ? backend->choices(backend, text, room) : 0;
+}
+
 void comet_trainer_free(comet_trainer *t) {
     if (!t)
         return;

@@ -31,6 +31,11 @@ typedef struct comet_trainer_options {
     comet_place place; /* where it is computed */
     /* NULL, or what makes the backend in its place. It becomes the trainer's. */
     comet_status (*backend)(unsigned threads, const comet_allocator *allocator, comet_backend **backend);
+    /*
+     * NULL, or what comet_trainer_get_choices said of a trainer before: this one's kernels are the same ones. Where the
+     * text is of no use here, comet_trainer_note says why.
+     */
+    const char *choices;
     const char *model; /* train/models/model.h */
     int classes, height, width, channels;
     int batch;
@@ -70,12 +75,23 @@ comet_status comet_trainer_new(const comet_trainer_options *options, const comet
                                comet_trainer **trainer, comet_message *message);
 void comet_trainer_free(comet_trainer *trainer);
 
+/* By what gradients in fp16 are multiplied, as text for checkpoints, as snprintf; 0: they are not. */
+size_t comet_trainer_get_scale(const comet_trainer *trainer, char *text, size_t room);
+void comet_trainer_set_scale(comet_trainer *trainer, const char *text); /* any other text: nothing changes */
+
+/* What whoever made it should know; empty: nothing. */
+const char *comet_trainer_note(const comet_trainer *trainer);
+
+/* Which kernels were chosen by measuring, as text (comet_backend.choices); 0: there is no such text. */
+size_t comet_trainer_get_choices(const comet_trainer *trainer, char *text, size_t room);
+
 typedef struct comet_trainer_result {
     double loss; /* mean of the batch */
     int top1, top5;
     int complete;             /* 1: gradients are complete */
     int updated;              /* 1: this batch completed an update */
     int skipped;              /* 1: it would have, but the update was not finite: all is as it was before */
+    int too_large;            /* 1: since its gradients were too large for fp16; the next ones are multiplied by less */
     uint64_t saved_raw_bytes; /* of this step: what was saved, as it is and as it was held, kept tensors included */
     uint64_t saved_stored_bytes;
     uint64_t spilled_bytes; /* of these, in the file */

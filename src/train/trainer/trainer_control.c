@@ -82,7 +82,8 @@ void comet_trainer_control_batch(comet_trainer *t) {
 }
 
 comet_status comet_trainer_control_observe(comet_trainer *t, double momentum, comet_message *message) {
-    const comet_collect_update update = {&t->options.optimiser, momentum, t->means, t->updates};
+    const comet_collect_update update = {&t->options.optimiser, momentum, t->means, t->updates,
+                                         comet_trainer_scale_now(t)};
     if (!t->collects)
         return COMET_OK;
     comet_status status =

@@ -38,6 +38,8 @@ typedef struct comet_trainer_parts {
     size_t static_bytes;           /* weights, gradients, optimiser; what a controller needs */
     size_t library_bytes;          /* the backend's library's own */
 
+    comet_message note; /* for whoever made it; empty: none */
+
     /* of a controller, if there is one */
     const comet_control_methods *methods;
     comet_control_options control_options;
@@ -52,6 +54,12 @@ typedef struct comet_trainer_early {
     comet_update_call update;
     comet_step_tail tail;
 } comet_trainer_early;
+
+/* What gradients of fp16 are multiplied by; 0: nothing has changed it yet. */
+typedef struct comet_trainer_scale {
+    double now;
+    int64_t calm; /* updates made since it changed */
+} comet_trainer_scale;
 
 struct comet_trainer {
     comet_allocator allocator_copy;
@@ -85,6 +93,8 @@ struct comet_trainer {
     comet_message flaw; /* the first of these that could not be run because it was not finite; empty: none */
 
     comet_trainer_early early;
+    comet_trainer_scale scale;
+    int too_large; /* of the last update: comet_trainer_result */
 
     void *hook; /* what the hooks made */
     const comet_step_ahead *ahead;
@@ -105,6 +115,14 @@ comet_status comet_trainer_update_await_guard(comet_trainer *trainer);
 /* The update that may be made: makes it, or awaits it. */
 comet_status comet_trainer_make_update(comet_trainer *trainer, double learning_rate, double momentum,
                                        comet_trainer_result *result, comet_message *message);
+
+/* ---- trainer_scale.c ---- */
+
+double comet_trainer_scale_now(const comet_trainer *trainer); /* 1: gradients are as they are */
+
+/* Gradients were not finite: 1: they are multiplied by less from now on, and may be. */
+int comet_trainer_scale_less(comet_trainer *trainer);
+void comet_trainer_scale_made(comet_trainer *trainer); /* an update was */
 
 /* ---- trainer_parts.c ---- */
 

@@ -67,9 +67,10 @@ static comet_status find_nonfinite(comet_trainer *t, int *first) {
                               : space->find_nonfinite(space, t->spans, comet_graph_parameters(t->parts.graph), first);
 }
 
-/* The first that is found; an empty text: there is none. */
-static comet_status find_flaw(comet_trainer *t, double loss, comet_message *flaw) {
+/* The first that is found; an empty text: there is none. *is_gradient: it is one, all else is fine. */
+static comet_status find_flaw(comet_trainer *t, double loss, comet_message *flaw, int *is_gradient) {
     int first = -1;
+    *is_gradient = 0;
     *flaw = t->flaw;
     if (!flaw->text[0] && !isfinite(loss))
         comet_message_set(flaw, COMET_OK, "the loss is not finite");
@@ -79,6 +80,7 @@ static comet_status find_flaw(comet_trainer *t, double loss, comet_message *flaw
     const comet_parameter *p = comet_graph_parameter(t->parts.graph, first);
     if (!p && t->flawed)
         comet_message_set(flaw, COMET_OK, "another trainer of the network has values that are not finite");
+    *is_gradient = p && p->kind < COMET_RUNNING_MEAN;
     if (p)
         comet_message_set(flaw, COMET_OK, "%s%s is not finite", p->kind < COMET_RUNNING_MEAN ? "the gradient of " : "",
                           p->name);
@@ -108,11 +110,15 @@ static comet_status stop(const comet_trainer *t, const comet_message *flaw, come
 comet_status comet_trainer_judge(comet_trainer *t, int *go_on, comet_message *message) {
     const double loss = t->mean_loss;
     comet_message flaw;
-    comet_status status = find_flaw(t, loss, &flaw);
+    int is_gradient;
+    comet_status status = find_flaw(t, loss, &flaw, &is_gradient);
     if (status != COMET_OK)
         return comet_message_set(message, status, "the gradients: %s", comet_status_string(status));
     comet_control_action action = flaw.text[0] ? COMET_CONTROL_STOP : COMET_CONTROL_GO_ON;
-    if (t->control)
+    t->too_large = is_gradient && comet_trainer_scale_less(t);
+    if (t->too_large) /* no fault of the training's */
+        action = COMET_CONTROL_SKIP;
+    else if (t->control)
         action = comet_control_step(t->control, step_of(t) - 1, loss, !flaw.text[0]);
     *go_on = action == COMET_CONTROL_GO_ON;
     if (!*go_on)

@@ -43,6 +43,19 @@ static comet_status make_backend(const comet_trainer_options *o, const comet_all
                               : comet_message_set(message, status, "the backend: %s", comet_status_string(status));
 }
 
+/* Without them it trains as well: kernels are measured again. */
+static comet_status set_choices(const comet_trainer_options *o, comet_trainer_parts *parts) {
+    comet_backend *backend = parts->backend;
+    if (!o->choices || !backend->set_choices)
+        return COMET_OK;
+    const comet_status status = backend->set_choices(backend, o->choices);
+    if (status == COMET_ERROR_MISMATCH)
+        comet_message_set(&parts->note, COMET_OK,
+                          "%.300s: they are chosen anew, and the run is not the same to the last bit",
+                          comet_last_error());
+    return status == COMET_ERROR_MISMATCH || status == COMET_ERROR_CORRUPT ? COMET_OK : status;
+}
+
 /* A step with statistics takes up to 15 % longer: every 20th, that is less than 1 %. */
 enum { STATISTICS_EVERY = 20 };
 
@@ -107,6 +120,8 @@ comet_status comet_trainer_parts_new(const comet_trainer_options *options, const
         status = make_graph(options, allocator, parts, message);
     if (status == COMET_OK)
         status = make_backend(options, allocator, parts, message);
+    if (status == COMET_OK && set_choices(options, parts) != COMET_OK)
+        status = comet_message_memory(message);
     if (status == COMET_OK)
         status = make_forms(options, allocator, parts, message);
     if (status == COMET_OK)

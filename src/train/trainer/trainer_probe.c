@@ -13,7 +13,8 @@ int32_t comet_probe_find(const comet_trainer *t, const comet_plan_entry *entry) 
 
 /* Sensitivities do not depend on momentum, which alone an update would add. */
 const comet_control_observation *comet_probe_observation(comet_trainer *t, int32_t tensor) {
-    const comet_collect_update update = {&t->options.optimiser, 0, t->means, t->updates > 0 ? t->updates : 1};
+    const comet_collect_update update = {&t->options.optimiser, 0, t->means, t->updates > 0 ? t->updates : 1,
+                                         comet_trainer_scale_now(t)};
     return comet_collect_observation(t->parts.collect, &update, tensor);
 }
 

@@ -22,6 +22,7 @@ static comet_status end_update(comet_trainer *t, double learning_rate, double mo
     int go_on = 1;
     comet_status status = comet_trainer_judge(t, &go_on, message);
     result->skipped = !go_on;
+    result->too_large = t->too_large;
     if (status != COMET_OK || !go_on)
         return status;
     status = comet_trainer_make_update(t, learning_rate, momentum, result, message);
@@ -77,7 +78,7 @@ comet_status comet_trainer_gradients(comet_trainer *t, const uint8_t *pixels, co
                                         .smoothing = t->options.smoothing,
                                         .watch = t->options.hooks.loaded ? &watch : NULL,
                                         .collect = t->collects ? t->parts.collect : NULL,
-                                        .gradient_scale = 1 / (float)accumulate,
+                                        .gradient_scale = (float)comet_trainer_scale_now(t) / (float)accumulate,
                                         .clock = t->clock,
                                         .ahead = t->ahead,
                                         .tail = comet_trainer_update_tail(t, place == accumulate - 1),

@@ -19,8 +19,10 @@ static comet_update_call call_of(comet_trainer *t, const comet_optimiser_step *s
 }
 
 static comet_optimiser_step step_of(const comet_trainer *t, double learning_rate, double momentum) {
-    return (comet_optimiser_step){
-        .number = t->updates + 1, .learning_rate = learning_rate, .momentum = momentum, .gradient_scale = 1};
+    return (comet_optimiser_step){.number = t->updates + 1,
+                                  .learning_rate = learning_rate,
+                                  .momentum = momentum,
+                                  .gradient_scale = 1 / comet_trainer_scale_now(t)};
 }
 
 /* ---- behind the gradients ---- */
@@ -99,6 +101,7 @@ comet_status comet_trainer_make_update(comet_trainer *t, double learning_rate, d
     if (status != COMET_OK)
         return comet_message_set(message, status, "the update: %s", comet_status_string(status));
     t->updates++;
+    comet_trainer_scale_made(t);
     result->updated = 1;
     result->mean_momentum = mean_momentum(t);
     return broken < 0 ? COMET_OK : comet_trainer_ruined(t, broken, message);

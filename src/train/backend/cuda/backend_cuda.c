@@ -117,6 +117,8 @@ static void fill(comet_backend_cuda *b) {
     backend->end_record = comet_cuda_end_record;
     backend->replay = comet_cuda_replay;
     backend->recording_free = comet_cuda_recording_free;
+    backend->choices = comet_cuda_choices;
+    backend->set_choices = comet_cuda_set_choices;
     backend->mark = mark;
     backend->read_marks = read_marks;
     backend->library_bytes = library_bytes;

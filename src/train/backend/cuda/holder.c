@@ -305,6 +305,13 @@ static comet_status load_rebuilt(comet_holder *base, const comet_held *held, con
                                    h->backend->queue);
 }
 
+/* A norm's input as it was held: of any dtype, as its stream is in fp32. */
+static comet_status decode_norm(holder *h, const comet_held *held, const comet_op_call *call, void *values) {
+    comet_cuda_epilogue rounded = COMET_CUDA_EPILOGUE_INIT;
+    rounded.channels = comet_cuda_norm_of(call).channels;
+    return decode(h, held, call, h->base.backend->dtype == COMET_F32 ? NULL : &rounded, values);
+}
+
 /* For those who look: the gradient behind a sum's ReLU in dadd, then what was held in dx's place. */
 static comet_status show_loaded(holder *h, const comet_held *held, const comet_held *output,
                                 const comet_op_call *call) {
@@ -315,7 +322,7 @@ static comet_status show_loaded(holder *h, const comet_held *held, const comet_h
         COMET_TRY(comet_cuda_relu_backward(y, NULL, call->dy, call->dadd, comet_cuda_count(call, call->node->output),
                                            h->base.backend->dtype, h->backend->queue));
     }
-    COMET_TRY(decode(h, held, call, NULL, call->dx[0]));
+    COMET_TRY(decode_norm(h, held, call, call->dx[0]));
     return tell_loaded(h, held, call->dx[0]);
 }
 

@@ -4,6 +4,9 @@
 
 #include "support/cuda/cuda_memory.h"
 #include "train/backend/cuda.h"
+#include "train/backend/cuda/base/backend_cuda.h"
+#include "train/backend/cuda/cudnn/cudnn.h"
+#include "train/trainer/trainer_impl.h"
 #ifdef COMET_CUDA_EMULATION
 #include "emulation/emulation.h"
 #include "emulation/train/stand_in.h"
@@ -276,6 +279,79 @@ static void test_refused_update(void **state) {
     comet_trainer_free(t);
 }
 
+static double scale_of(const comet_trainer *t) {
+    char text[64];
+    assert_true(comet_trainer_get_scale(t, text, sizeof text) > 0);
+    return strtod(text, NULL);
+}
+
+/* fp16: gradients that are too large leave everything as it was, and are multiplied by less until they are not. */
+static void test_scale_of_fp16(void **state) {
+    (void)state;
+    const comet_trainer_options o = small("resnet8", "eb");
+    comet_trainer *t = gpu_trainer(o, COMET_F16);
+    comet_trainer_result result = {.skipped = 0};
+    int64_t count, again;
+    int skipped = 0;
+    assert_true(scale_of(t) == 0x1p16);
+    comet_trainer_set_scale(t, "16777216 0");
+    float *before = parameters_of(t, &count);
+    for (result.skipped = 1; result.skipped; skipped += result.skipped) {
+        float *after = parameters_of(t, &again);
+        assert_memory_equal(before, after, (size_t)count * sizeof *before);
+        free(after);
+        result = train(t, 0, 0.05);
+        assert_int_equal(result.updated, !result.skipped);
+        assert_int_equal(result.too_large, result.skipped);
+    }
+    assert_in_range(skipped, 1, 16);
+    assert_true(scale_of(t) == ldexp(0x1p24, -skipped));
+    float *after = parameters_of(t, &again);
+    assert_memory_not_equal(before, after, (size_t)count * sizeof *before);
+    /* The same update as without any factor, but for rounding. */
+    comet_trainer *plain = gpu_trainer(o, COMET_F32);
+    train(plain, 0, 0.05);
+    const double a = train(t, 1, 0.05).loss, b = train(plain, 1, 0.05).loss;
+    assert_true(fabs(a - b) < 0.02 * b);
+    const double now = scale_of(t);
+    comet_trainer_set_scale(t, "nonsense");
+    comet_trainer_set_scale(t, "0 0");
+    assert_true(scale_of(t) == now);
+    comet_trainer_free(plain);
+    free(before);
+    free(after);
+    comet_trainer_free(t);
+}
+
+/* Two that choose the same kernels; one of which says that it cannot. */
+static void test_choices(void **state) {
+    (void)state;
+    comet_trainer_options o = small("resnet8", "none");
+    comet_trainer *first = gpu_trainer(o, COMET_F32);
+    const size_t length = comet_trainer_get_choices(first, NULL, 0);
+    char *text = malloc(length + 1), *again = malloc(length + 1);
+    assert_true(length > 100 && text && again);
+    assert_int_equal(comet_trainer_get_choices(first, text, length + 1), length);
+    o.choices = text;
+    comet_trainer *second = gpu_trainer(o, COMET_F32);
+    assert_int_equal(comet_trainer_get_choices(second, again, length + 1), length);
+    assert_string_equal(text, again);
+    assert_string_equal(comet_trainer_note(second), "");
+    const comet_backend_cuda *backend = (const comet_backend_cuda *)second->parts.backend;
+    assert_int_equal(comet_cudnn_timed(backend->cudnn), 0);
+    o.choices = "gpu One of another kind\ncudnn-choices 1 90000\n";
+    comet_trainer *third = gpu_trainer(o, COMET_F32);
+    assert_non_null(strstr(comet_trainer_note(third), "One of another kind"));
+    o.choices = "what is this";
+    comet_trainer *fourth = gpu_trainer(o, COMET_F32);
+    comet_trainer_free(fourth);
+    comet_trainer_free(third);
+    comet_trainer_free(second);
+    comet_trainer_free(first);
+    free(text);
+    free(again);
+}
+
 #ifdef COMET_CUDA_EMULATION
 /* A call of CUDA fails, any: an error, and nothing is left behind. */
 static void test_failures(void **state) {
@@ -316,7 +392,8 @@ int main(void) {
         cmocka_unit_test(test_recorded),       cmocka_unit_test(test_offload),
         cmocka_unit_test(test_budget),         cmocka_unit_test(test_controller),
         cmocka_unit_test(test_diverges),       cmocka_unit_test(test_step_is_run_again),
-        cmocka_unit_test(test_refused_update),
+        cmocka_unit_test(test_refused_update), cmocka_unit_test(test_scale_of_fp16),
+        cmocka_unit_test(test_choices),
 #ifdef COMET_CUDA_EMULATION
         cmocka_unit_test(test_failures),
 #else

@@ -119,7 +119,7 @@ static inline comet_collect_update any_update(void) {
         means[i] = 1;
     optimiser = comet_optimiser_default(COMET_SGD);
     optimiser.momentum = 0;
-    return (comet_collect_update){&optimiser, 0, means, 1};
+    return (comet_collect_update){&optimiser, 0, means, 1, 1};
 }
 
 /* Weights, images and labels of their own. */

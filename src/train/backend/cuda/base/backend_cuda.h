@@ -95,7 +95,7 @@ void comet_cuda_parts_free(comet_backend_cuda *backend);
 
 /* While work is recorded: where it finds the step's words. Else NULL: they are passed by value. */
 static inline const comet_cuda_step_words *comet_cuda_recorded_words(const comet_backend_cuda *backend) {
-    return backend->is_recording ? backend->kept.words.device.memory : NULL;
+    return backend->is_recording ? (const comet_cuda_step_words *)backend->kept.words.device.memory : NULL;
 }
 
 /* ---- ops/: one for each kind of op ---- */
@@ -130,6 +130,8 @@ comet_status comet_cuda_loss_await(comet_loss_call *call);
 comet_status comet_cuda_update(comet_update_call *call);
 comet_status comet_cuda_update_issue(comet_update_call *call);
 comet_status comet_cuda_update_await(comet_update_call *call);
+size_t comet_cuda_choices(const comet_backend *backend, char *text, size_t room);
+comet_status comet_cuda_set_choices(comet_backend *backend, const char *text);
 comet_status comet_cuda_guard(comet_guard_call *call);
 comet_status comet_cuda_guard_await(comet_guard_call *call);
 comet_status comet_cuda_add(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);
