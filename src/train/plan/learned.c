@@ -49,6 +49,10 @@ void comet_learned_set_seen(comet_learned *l, int entry, size_t bytes) {
     l->entries[entry].source = COMET_SIZE_SEEN;
 }
 
+void comet_learned_set_rms(comet_learned *l, int entry, double rms) {
+    l->entries[entry].rms = rms;
+}
+
 void comet_learned_see(comet_learned *l, int entry, size_t bytes, double rms) {
     comet_learned_entry *e = &l->entries[entry];
     e->last_bytes = bytes;

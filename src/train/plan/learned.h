@@ -41,6 +41,9 @@ void comet_learned_set_bound(comet_learned *learned, int entry, comet_bound_kind
 /* The most that an entry whose size was a guess took, from steps under another plan. */
 void comet_learned_set_seen(comet_learned *learned, int entry, size_t bytes);
 
+/* Its rms, from a step of another run. */
+void comet_learned_set_rms(comet_learned *learned, int entry, double rms);
+
 /* What an entry took in a step. */
 void comet_learned_see(comet_learned *learned, int entry, size_t bytes, double rms);
 

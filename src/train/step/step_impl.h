@@ -90,8 +90,11 @@ comet_status comet_step_set_bounds(comet_step *s);
 comet_status comet_step_see_held(void *step, const comet_held_part *part);
 comet_status comet_step_see_loaded(void *step, int slot, int part, void *values);
 
-/* What the holder knows by now of this run, into what is learned; all bytes that it took. */
-uint64_t comet_step_learn(comet_step *s);
+/*
+ * What the holder knows by now of this run, into what is learned; all bytes that it took. `status`: of the run; one that
+ * failed and is done again must find the rms that it found before.
+ */
+uint64_t comet_step_learn(comet_step *s, comet_status status);
 
 /* The batch from its bytes, which may be there from the last call; samples that do not count are zero. */
 comet_status comet_step_normalise(const comet_step *s, void *values, int again);

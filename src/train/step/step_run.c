@@ -281,7 +281,7 @@ static comet_status run(comet_step *s, comet_step_result *result) {
 }
 
 static void end(comet_step *s, comet_step_result *result, comet_status status) {
-    result->stored_bytes = s->holder ? comet_step_learn(s) : 0;
+    result->stored_bytes = s->holder ? comet_step_learn(s, status) : 0;
     result->refused_entry = s->refused;
     if (s->options->collect && status == COMET_OK)
         comet_collect_batch_end(s->options->collect);

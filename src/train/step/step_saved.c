@@ -76,13 +76,14 @@ comet_status comet_step_hold_norm(comet_step *s, int entry, int output, const co
     return output >= 0 && status == COMET_OK ? note_held(s, output, status) : status;
 }
 
-uint64_t comet_step_learn(comet_step *s) {
+uint64_t comet_step_learn(comet_step *s, comet_status status) {
     uint64_t bytes = 0;
     for (int i = 0; i < s->plan->entry_count; i++) {
         comet_held_report report;
         if (!s->held[i] || !s->holder->report(s->holder, i, &report))
             continue;
-        comet_learned_see(s->learned, i, report.bytes, report.rms);
+        const double rms = status == COMET_OK ? report.rms : comet_learned_at(s->learned, i)->rms;
+        comet_learned_see(s->learned, i, report.bytes, rms);
         bytes += report.bytes;
     }
     return bytes;

@@ -3,8 +3,10 @@
  * What steps have shown of stored sizes: the most of each value, and of each batch norm's normalised input, in the
  * batches of late. Bounds follow the training, and sizes follow bounds: what was large in the first steps says little
  * about the last. It outlives plans, in which an entry may come and go, and goes into checkpoints, so that a run that
- * is resumed plans as the one it goes on from.
+ * is resumed plans as the one it goes on from. What the last step's rms was goes there, too: bounds of the next are made
+ * of it.
  */
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -12,9 +14,10 @@
 #include "train/graph/graph_impl.h"
 #include "train/trainer/trainer_impl.h"
 
-enum { ESTIMATES_MAGIC = 0x54534543, ESTIMATES_VERSION = 3 }; /* "CEST" */
+enum { ESTIMATES_MAGIC = 0x54534543, ESTIMATES_VERSION = 4 }; /* "CEST" */
 
-enum { WINDOWS = 2 }; /* of late: the window of batches under way, and the one before it */
+/* Of late: the window of batches under way, and the one before it; then the rms of the last step. */
+enum { WINDOWS = 2, ROWS };
 
 typedef struct header {
     uint32_t magic, version;
@@ -43,8 +46,29 @@ static uint64_t most_of(const comet_trainer_parts *parts, size_t place) {
 }
 
 static size_t seen_bytes(const comet_trainer_parts *parts) {
-    return WINDOWS * count_of(parts) * sizeof *parts->seen;
+    return ROWS * count_of(parts) * sizeof *parts->seen;
 }
+
+/* ---- rms ---- */
+
+_Static_assert(sizeof(double) == sizeof(uint64_t), "a row of one is as long as a row of the other");
+
+static void put_rms(comet_trainer_parts *parts, size_t place, double rms) {
+    memcpy(window_of(parts, WINDOWS) + place, &rms, sizeof rms);
+}
+
+static double rms_of(const comet_trainer_parts *parts, size_t place) {
+    double rms;
+    memcpy(&rms, window_of(parts, WINDOWS) + place, sizeof rms);
+    return isfinite(rms) && rms > 0 ? rms : 0;
+}
+
+/* Masks and side data of a value have its place, too. */
+static int has_rms(const comet_plan_entry *e) {
+    return e->kind == COMET_SAVED_VALUE || e->kind == COMET_SAVED_NORM;
+}
+
+/* ---- sizes ---- */
 
 comet_status comet_trainer_seen_new(comet_trainer_parts *parts, comet_message *message) {
     parts->seen = comet_memory_take(parts->allocator, seen_bytes(parts));
@@ -63,7 +87,10 @@ void comet_trainer_seen_free(comet_trainer_parts *parts) {
 void comet_trainer_learn(comet_trainer_parts *parts) {
     for (int i = 0; i < comet_plan_entries(parts->plan); i++) {
         const comet_learned_entry *known = comet_learned_at(parts->learned, i);
-        uint64_t *seen = &window_of(parts, 0)[place_of(parts, comet_plan_get_entry(parts->plan, i))];
+        const comet_plan_entry *e = comet_plan_get_entry(parts->plan, i);
+        uint64_t *seen = &window_of(parts, 0)[place_of(parts, e)];
+        if (has_rms(e))
+            put_rms(parts, place_of(parts, e), known->rms);
         if (known->source == COMET_SIZE_SEEN && *seen < known->last_bytes)
             *seen = known->last_bytes;
     }
@@ -99,6 +126,8 @@ void comet_trainer_recall(comet_trainer_parts *parts) {
         const uint64_t most = most_of(parts, place_of(parts, e));
         if (e->is_estimate && most)
             comet_learned_set_seen(parts->learned, i, (size_t)most);
+        if (has_rms(e))
+            comet_learned_set_rms(parts->learned, i, rms_of(parts, place_of(parts, e)));
     }
 }
 
@@ -152,14 +181,15 @@ static int is_sensible(const header *s) {
 
 /*
  * Version 1 had one window, of all batches, and did not say what its plan was made for. Until version 2 nothing was
- * plain.
+ * plain, until version 3 no rms was kept.
  */
 static size_t header_of_version(uint32_t version) {
     return version == 1 ? offsetof(header, planned) : version == 2 ? offsetof(header, plain) : sizeof(header);
 }
 
 static size_t sizes_of_version(const comet_trainer *t, uint32_t version) {
-    return (version == 1 ? 1 : WINDOWS) * count_of(&t->parts) * sizeof *t->parts.seen;
+    const size_t rows = version == 1 ? 1 : version < 4 ? WINDOWS : ROWS;
+    return rows * count_of(&t->parts) * sizeof *t->parts.seen;
 }
 
 static size_t bytes_of_version(const comet_trainer *t, uint32_t version) {
@@ -176,7 +206,7 @@ static void read_sizes(comet_trainer *t, const header *h, const char *data) {
 comet_status comet_trainer_set_estimates(comet_trainer *t, const void *data, size_t bytes, comet_message *message) {
     header h = {0};
     memcpy(&h, data, bytes < sizeof h ? bytes : sizeof h);
-    if (h.version < ESTIMATES_VERSION)
+    if (h.version < 3)
         h.plain = 0; /* what was read there is a size */
     if (bytes != bytes_of_version(t, h.version) || h.magic != ESTIMATES_MAGIC || h.count != count_of(&t->parts) ||
         !is_sensible(&h))
