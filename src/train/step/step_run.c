@@ -285,6 +285,8 @@ static void end(comet_step *s, comet_step_result *result, comet_status status) {
     result->refused_entry = s->refused;
     if (s->options->collect && status == COMET_OK)
         comet_collect_batch_end(s->options->collect);
+    if (status == COMET_OK)
+        comet_step_count_kind(s);
     for (int i = 0; s->holder && i < s->plan->entry_count; i++)
         comet_step_release(s, i);
 }

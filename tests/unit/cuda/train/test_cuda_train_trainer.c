@@ -93,9 +93,22 @@ static void test_forms(void **state) {
     }
 }
 
+/* Kernels that another trainer chose by measuring: two that choose for themselves need not have the same bits. */
+static comet_trainer *gpu_trainer_like(const comet_trainer *other, comet_trainer_options o, comet_dtype dtype) {
+    const size_t room = comet_trainer_get_choices(other, NULL, 0) + 1;
+    char *text = malloc(room);
+    assert_non_null(text);
+    assert_int_equal(comet_trainer_get_choices(other, text, room), room - 1);
+    o.choices = text;
+    comet_trainer *t = gpu_trainer(o, dtype);
+    assert_string_equal(comet_trainer_note(t), "");
+    free(text);
+    return t;
+}
+
 /* What is made of the same bits, in whatever place it is held. */
 static void check_same_bits(const comet_trainer_options *a, const comet_trainer_options *b, int steps) {
-    comet_trainer *x = gpu_trainer(*a, COMET_F32), *y = gpu_trainer(*b, COMET_F32);
+    comet_trainer *x = gpu_trainer(*a, COMET_F32), *y = gpu_trainer_like(x, *b, COMET_F32);
     for (int i = 0; i < steps; i++)
         assert_true(train(x, (uint64_t)i, 0.05).loss == train(y, (uint64_t)i, 0.05).loss);
     assert_true(evaluate(x, a->batch) == evaluate(y, a->batch));
@@ -127,7 +140,7 @@ static uint64_t step_calls(comet_trainer *t, int i, double rate, double *loss) {
 static void check_recorded(comet_trainer_options o, comet_dtype dtype, double rate, int steps) {
     comet_trainer *replayed = gpu_trainer(o, dtype);
     unrecorded = 1;
-    comet_trainer *issued = gpu_trainer(o, dtype);
+    comet_trainer *issued = gpu_trainer_like(replayed, o, dtype);
     unrecorded = 0;
     uint64_t few = 0, many = 0;
     for (int i = 0; i < steps; i++) {
@@ -136,6 +149,9 @@ static void check_recorded(comet_trainer_options o, comet_dtype dtype, double ra
         many = step_calls(issued, i, rate, &b);
         assert_true(isfinite(a) && a == b);
     }
+    assert_string_equal(comet_trainer_refusal(replayed), "");
+    assert_int_equal(comet_trainer_is_recorded(replayed), 1);
+    assert_int_equal(comet_trainer_is_recorded(issued), 0);
     if (calls_now() && few * 4 > many)
         fail_msg("%llu calls in a step that is replayed, %llu in one that is issued", (unsigned long long)few,
                  (unsigned long long)many);
