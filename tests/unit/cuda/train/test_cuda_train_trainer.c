@@ -6,6 +6,7 @@
 #include "train/backend/cuda.h"
 #include "train/backend/cuda/base/backend_cuda.h"
 #include "train/backend/cuda/cudnn/cudnn.h"
+#include "train/plan/plan_impl.h"
 #include "train/trainer/trainer_impl.h"
 #ifdef COMET_CUDA_EMULATION
 #include "emulation/emulation.h"
@@ -54,6 +55,18 @@ static double apart(const comet_trainer_options *o, comet_dtype dtype, int steps
     comet_trainer_free(cpu);
     comet_trainer_free(gpu);
     return most;
+}
+
+/* Gradients of what a block and its shortcut both use are added up by the convolutions that make them. */
+static void test_no_sums(void **state) {
+    (void)state;
+    comet_trainer *t = gpu_trainer(small("resnet8", "eb"), COMET_F32);
+    int adds = 0;
+    for (int i = 0; i < t->parts.plan->n; i++)
+        adds += t->parts.plan->nodes[i].adds_dx;
+    assert_int_equal(t->parts.plan->sum_count, 0);
+    assert_int_equal(adds, 3); /* one a block */
+    comet_trainer_free(t);
 }
 
 static void test_uncompressed(void **state) {
@@ -409,7 +422,7 @@ int main(void) {
         cmocka_unit_test(test_budget),         cmocka_unit_test(test_controller),
         cmocka_unit_test(test_diverges),       cmocka_unit_test(test_step_is_run_again),
         cmocka_unit_test(test_refused_update), cmocka_unit_test(test_scale_of_fp16),
-        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_choices),        cmocka_unit_test(test_no_sums),
 #ifdef COMET_CUDA_EMULATION
         cmocka_unit_test(test_failures),
 #else
