@@ -82,6 +82,8 @@ static void put_figures(json *j, const step_result *r) {
     json_number(j, "images_per_second", r->images_per_second);
     json_number(j, "loss", r->loss);
     json_integer(j, "updates_before", r->settled);
+    json_number(j, "start_ms", r->start_ms);
+    json_numbers(j, "first_steps_ms", (size_t)r->first_count, r->first_ms);
     json_integer(j, "peak_bytes", (int64_t)r->peak_bytes);
     json_integer(j, "first_peak_bytes", (int64_t)r->first_peak_bytes);
     json_integer(j, "static_bytes", (int64_t)r->bytes.static_bytes);
