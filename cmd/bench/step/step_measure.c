@@ -156,6 +156,7 @@ static comet_status one_by_one(measurement *m, comet_message *message) {
         m->result->loss = result.loss;
         m->result->saved_raw_bytes = result.saved_raw_bytes;
         m->result->saved_stored_bytes = result.saved_stored_bytes;
+        m->result->spilled_bytes = result.spilled_bytes;
         memory_look(&m->memory);
     }
     if (status == COMET_OK && !stop_asked) {
