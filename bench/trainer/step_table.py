@@ -27,7 +27,8 @@ def read(paths):
         try:
             with open(path) as file:
                 found = json.load(file)
-            rows += [{**row, "of": tuple(found[key] for key in ("model", "batch", "image")), "torch": "torch" in found}
+            rows += [{**row, "of": tuple(found[key] for key in ("model", "batch", "image")), "torch": "torch" in found,
+                      "forms": found.get("forms")}
                      for row in found["results"]]
         except (OSError, ValueError, KeyError) as error:
             missing.append(f"{path}: {error}")
@@ -72,7 +73,8 @@ def base_of(row, rows):
 
 def cells(row, rows):
     model, batch, image = row["of"]
-    start = [f"{model}, {batch} x {image} px", row["dtype"], ("PyTorch " if row["torch"] else "") + row["variant"]]
+    name = ("PyTorch " if row["torch"] else "") + row["variant"] + (f", `{row['forms']}`" if row["forms"] else "")
+    start = [f"{model}, {batch} x {image} px", row["dtype"], name]
     if "failed" in row:
         return start + [row["failed"].replace("|", "/")] + [""] * (len(COLUMNS) - 4)
     base = base_of(row, rows)

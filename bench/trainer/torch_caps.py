@@ -29,8 +29,6 @@ from torch_batch import Images, is_out_of_memory, size  # noqa: E402
 from torch_step import DTYPES, VARIANTS, Step  # noqa: E402
 from variants import Setting  # noqa: E402
 
-MOST_TRIES = 6  # of a cap
-
 
 class CpuCap(Exception):
     """'Out of memory' on a CPU, to try the search."""
@@ -100,7 +98,7 @@ class Search:
         step = max(unit, int(0.03 * at) // unit * unit)
         good, found, bad = 0, None, None
         self.limit(cap)
-        for _ in range(MOST_TRIES):
+        for _ in range(self.options.tries):
             answer = self.try_batch(at, cap, self.options.timed)
             say(f"{self.setting.model} {self.setting.precision} {self.variant}: batch {at} " + (
                 f"{answer['images_per_second']:,.0f} images/s" if answer else "does not fit"))
@@ -142,6 +140,7 @@ def parse(arguments):
     add("--plans", type=numbers, default=[32, 64], metavar="B,B", help="trained without a cap (default 32,64)")
     add("--multiple", type=int, default=16, metavar="N", help="batches are multiples of it (default %(default)s)")
     add("--most", type=int, default=3072, metavar="N", help="no batch above is tried (default %(default)s)")
+    add("--tries", type=int, default=6, metavar="N", help="of batches, for each cap (default %(default)s)")
     add("--steps", type=int, default=4, help="that must go well (default %(default)s)")
     add("--timed", type=int, default=10, metavar="STEPS", help="for images a second (default %(default)s)")
     add("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: tries the logic (default %(default)s)")

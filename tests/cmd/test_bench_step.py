@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""comet bench step and comet bench loader, on a CPU, and the table made of what they and PyTorch's script print.
+"""comet bench step and comet bench loader, on a CPU; the scripts of bench/trainer that need no PyTorch.
 
 usage: test_bench_step.py COMET
 """
@@ -115,6 +115,86 @@ class Table(case.Case):
         self.assertIn("cut.json", text)
         self.assertIn("none.json", text)
         self.assertIn("| 600 |", text)
+
+    def test_forms_are_named(self):
+        text = self.table(self.write("forms.json", comet="0.1", forms="layer1.*=pool:2",
+                                     results=[row("eb", "bf16", 30.0, 700)]))
+        self.assertIn("eb, `layer1.*=pool:2`", text)
+
+
+class Figures(case.Case):
+    """Tables of made-up results, and figures.sh, which makes all of them."""
+
+    def write(self, name, found):
+        with open(self.path(os.path.join("out", name)), "w") as file:
+            json.dump(found, file)
+
+    def setUp(self):
+        super().setUp()
+        for folder in ("out", "photographs/train/a"):
+            os.makedirs(self.path(folder))
+
+    def figures(self, *parts, code=0):
+        done = subprocess.run(["bash", os.path.join(ROOT, "bench", "trainer", "figures.sh"), self.path("out"),
+                               self.path("photographs"), self.path("none"), *parts], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False,
+                              env={**os.environ, "BUILD": os.path.dirname(case.COMET), "PYTHON": sys.executable})
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr.decode()
+
+    def test_tables(self):
+        cap = {"dtype": "bf16", "model": "resnet50", "cap": "4GiB", "image": 224}
+        self.write("batches-torch.json", {"runs": [{**cap, "tool": "torch", "variant": "eager", "batch": 80,
+                                                    "images_per_second": 4000.0, "reserved_peak_bytes": 4000 << 20}]})
+        self.write("batches-comet.json", {"runs": [
+            {**cap, "tool": "comet", "variant": "eb", "batch": 240, "images_per_second": 5000.0,
+             "peak_bytes": 3900 << 20, "spilled_bytes": 0},
+            {**cap, "tool": "comet", "variant": "none", "batch": 96, "failed": "no room"}]})
+        self.write("cifar-torch-1.json", {"runs": [{"variant": "plain", "seed": seed, "accuracy": 92.0 + seed,
+                                                    "saved": 100 << 20} for seed in (1, 2)]})
+        bytes_of = {"saved_raw_bytes": 90 << 20, "saved_stored_bytes": 5 << 20}
+        self.write("cifar-comet-1.json", {"variants": [
+            {"name": name, "seed": seed, "accuracy": accuracy + seed, **bytes_of}
+            for name, accuracy in (("none", 92.5), ("eb", 92.25)) for seed in (1, 2)],
+            "failures": [{"name": "eb", "seed": 3, "message": "diverged"}]})
+        self.figures("tables")
+        text = self.read("out/tables.md").decode()
+        self.assertIn("| resnet50 | bf16 | 4GiB | eb | 240 | 3.00 | 5,000 | 1.25 | 3,900 |", text)
+        self.assertIn("no room", text)
+        self.assertIn("| eb | 93.25 94.25 | 93.75 | -0.25 (-0.25 to -0.25) | +0.25 (+0.25 to +0.25) | 90.0 | 5.0 |", text)
+        self.assertIn("seed 3: diverged", text)
+        self.assertIn("</svg>", self.read("out/batches.svg").decode())
+
+    def test_no_such_part(self):
+        self.assertIn("no part", self.figures("nothing", code=2))
+
+    def test_a_part_is_not_run_again(self):
+        self.write("loader.json", {})
+        open(self.path("out/loader.done"), "w").close()
+        self.figures("loader")
+        self.assertEqual(self.read("out/loader.json"), b"{}")
+
+    def test_a_part_that_fails_does_not_stop_the_others(self):
+        text = self.figures("loader", "tables", code=1)  # there is no image
+        self.assertIn("loader: exit", text)
+        self.assertIn("tables took", text)
+
+    def test_norms_of_both_are_joined(self):
+        sys.path[:0] = [os.path.join(ROOT, "bench", "trainer")]
+        sys.dont_write_bytecode = True
+        import norms
+        kinds = ("copy", "statistics", "forward", "forward_stream", "add", "add_streams", "backward",
+                 "backward_stream", "add_backward")
+        self.write("norms.json", {"tensors": [{"dtype": "f32", "layout": "nhwc", "shape": [128, side, side, channels],
+                                               **{kind + "_ms": 0.5 for kind in kinds}}
+                                              for channels, side in norms.SHAPES]})
+        self.write("probe.json", [{"type": "fp32", "shape": f"1x1-64-{channels}@{side}", "pattern": "bn+relu",
+                                   "us": 2000.0} for channels, side in norms.SHAPES])
+        done = subprocess.run([sys.executable, norms.__file__, "--from", self.path("out/norms.json"), "--probe",
+                               self.path("out/probe.json")], stdout=subprocess.PIPE, check=True)
+        self.assertIn("| fp32 | norm, ReLU: forward | 106.00 | 53.00 | 53.00 | 0.50 | 0.50 | 26.50 |",
+                      done.stdout.decode())
+        self.assertEqual(norms.shape_of_probe("7x7s2-3-64@224"), (64, 112))
 
 
 if __name__ == "__main__":

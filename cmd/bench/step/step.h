@@ -29,7 +29,7 @@ typedef struct step_result {
     size_t peak_bytes, first_peak_bytes; /* measured, beyond what there was before; while settling */
     comet_trainer_bytes bytes;           /* planned */
     uint64_t saved_raw_bytes, saved_stored_bytes, spilled_bytes; /* of the last step */
-    int64_t settled; /* steps before */
+    int64_t settled;                                             /* steps before */
     /* Until there is a trainer, kernels being chosen in it; then its first steps, their data included. */
     double start_ms, first_ms[STEP_FIRST];
     int first_count;

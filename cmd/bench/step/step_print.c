@@ -118,6 +118,10 @@ void step_print_json(const step_plan *p, const step_result *results, int count) 
     json_string(&j, "data", data_name(p));
     json_integer(&j, "batch", p->run.trainer.batch);
     json_integer(&j, "image", p->run.trainer.height);
+    if (p->texts.forms)
+        json_string(&j, "forms", p->texts.forms);
+    if (p->run.trainer.memory_bytes)
+        json_integer(&j, "memory_bytes", (int64_t)p->run.trainer.memory_bytes);
     json_open(&j, "results", '[', 0);
     for (int i = 0; i < count; i++)
         put_result(&j, &results[i]);
