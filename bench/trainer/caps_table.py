@@ -14,7 +14,8 @@ from svg import GRID, OURS, PEER, Svg  # noqa: E402
 from tables import table  # noqa: E402
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 440, 64, 40, 56, 50
-COLUMNS = ("network", "type", "cap", "variant", "batch", "x eager", "images/s", "x eager", "MiB", "spilled MiB")
+COLUMNS = ("network", "type", "cap", "variant", "batch", "x eager", "images/s", "x eager", "MiB", "offloaded MiB",
+           "computed again MiB")
 
 
 def read(paths):
@@ -45,13 +46,13 @@ def taken(row):
 def cells(row, rows):
     start = [row["model"], row["dtype"], row["cap"], ("PyTorch " if row["tool"] == "torch" else "") + row["variant"]]
     if "failed" in row:
-        return start + [row["batch"] or "-", "", row["failed"].replace("|", "/"), "", "", ""]
+        return start + [row["batch"] or "-", "", row["failed"].replace("|", "/")] + [""] * 4
     eager = next((other for other in rows if other["variant"] == "eager" and "failed" not in other and
                   all(other[key] == row[key] for key in ("model", "dtype", "cap"))), {})
-    spilled = row.get("spilled_bytes")
     return start + [row["batch"], quotient(row["batch"], eager.get("batch")), number(row.get("images_per_second")),
                     quotient(row.get("images_per_second"), eager.get("images_per_second")), number(taken(row)),
-                    number(spilled / (1 << 20)) if spilled else ""]
+                    *(number(row[name] / (1 << 20)) if row.get(name) else "" for name in ("offloaded_bytes",
+                                                                                          "recomputed_bytes"))]
 
 
 def nice(value):

@@ -9,7 +9,7 @@
 `comet plan` says what two batches take without training; memory grows with the batch in a straight line but for
 workspaces, so the largest batch of each cap is known from these two. It is then run with `comet bench step --memory
 CAP`: where it fails, one smaller by --multiple is tried. --beyond 1,1.5 also runs batches that are larger by these
-factors: under --memory what does not fit goes to the host or is computed again, and 'spilled' says how much.
+factors: under --memory what does not fit goes to the host or is computed again, and the table says how much.
 
 The cap counts what the trainer takes, not the context of CUDA and the code of libraries: as PyTorch's cap does
 (torch_caps.py). 'measured' is what the driver says beyond the context.
@@ -69,6 +69,8 @@ class Network:
         low, high = self.options.plans
         first, second = self.planned(low), self.planned(high)
         slope = (second - first) / (high - low)
+        if slope <= 0:  # workspaces outweigh images
+            raise RuntimeError(f"batches of {low} and {high} take as much: --plans larger ones")
         return slope, first - slope * low
 
     def largest(self, cap, line):
@@ -87,7 +89,7 @@ class Network:
 
 
 KEPT = ("ms", "row_ms", "images_per_second", "peak_bytes", "static_bytes", "planned_peak_bytes", "library_bytes",
-        "saved_raw_bytes", "saved_stored_bytes", "spilled_bytes", "start_ms", "seconds", "failed")
+        "saved_raw_bytes", "saved_stored_bytes", "offloaded_bytes", "recomputed_bytes", "start_ms", "seconds", "failed")
 
 
 def try_batch(network, cap, batch, tries):
@@ -98,7 +100,8 @@ def try_batch(network, cap, batch, tries):
                "image": network.options.image, "batch": batch, **{key: found[key] for key in KEPT if key in found}}
         say(f"{network.model} {network.dtype} {network.variant} in {cap}: batch {batch}: " + (
             found.get("failed") or f"{found['images_per_second']:,.0f} images/s, {found['peak_bytes'] / 2 ** 20:,.0f} "
-                                   f"MiB measured, {found.get('spilled_bytes', 0) / 2 ** 20:,.0f} spilled"))
+                                   f"MiB measured, {found['offloaded_bytes'] / 2 ** 20:,.0f} offloaded, "
+                                   f"{found['recomputed_bytes'] / 2 ** 20:,.0f} computed again"))
         if "failed" not in row or batch <= network.options.multiple:
             break
         batch -= network.options.multiple

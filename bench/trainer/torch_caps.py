@@ -84,6 +84,8 @@ class Search:
             took.append(found["allocated_peak_bytes"] or batch)
         low, high = self.options.plans
         slope = (took[1] - took[0]) / (high - low)
+        if slope <= 0:  # workspaces outweigh images
+            raise RuntimeError(f"batches of {low} and {high} take as much: --plans larger ones")
         return slope, took[0] - slope * low
 
     def limit(self, cap):

@@ -148,7 +148,7 @@ class Figures(case.Case):
                                                     "images_per_second": 4000.0, "reserved_peak_bytes": 4000 << 20}]})
         self.write("batches-comet.json", {"runs": [
             {**cap, "tool": "comet", "variant": "eb", "batch": 240, "images_per_second": 5000.0,
-             "peak_bytes": 3900 << 20, "spilled_bytes": 0},
+             "peak_bytes": 3900 << 20, "offloaded_bytes": 7 << 20},
             {**cap, "tool": "comet", "variant": "none", "batch": 96, "failed": "no room"}]})
         self.write("cifar-torch-1.json", {"runs": [{"variant": "plain", "seed": seed, "accuracy": 92.0 + seed,
                                                     "saved": 100 << 20} for seed in (1, 2)]})
@@ -159,9 +159,10 @@ class Figures(case.Case):
             "failures": [{"name": "eb", "seed": 3, "message": "diverged"}]})
         self.figures("tables")
         text = self.read("out/tables.md").decode()
-        self.assertIn("| resnet50 | bf16 | 4GiB | eb | 240 | 3.00 | 5,000 | 1.25 | 3,900 |", text)
+        self.assertIn("| resnet50 | bf16 | 4GiB | eb | 240 | 3.00 | 5,000 | 1.25 | 3,900 | 7 |", text)
         self.assertIn("no room", text)
-        self.assertIn("| eb | 93.25 94.25 | 93.75 | -0.25 (-0.25 to -0.25) | +0.25 (+0.25 to +0.25) | 90.0 | 5.0 |", text)
+        self.assertIn("| eb | 93.25 94.25 | 93.75 | -0.25 (-0.25 to -0.25) | +0.25 (+0.25 to +0.25) | 90.0 | 5.0 |",
+                      text)
         self.assertIn("seed 3: diverged", text)
         self.assertIn("</svg>", self.read("out/batches.svg").decode())
 

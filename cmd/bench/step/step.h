@@ -20,16 +20,17 @@ enum { STEP_PARTS = COMET_OP_KINDS + 1, STEP_FIRST = 8 };
 typedef struct step_result {
     const char *variant, *numbers; /* "eb", "bf16" */
     comet_status status;
-    comet_message why;                   /* of a failure */
-    double ms, least_ms, most_ms;        /* steps one by one: median, and how far they go */
-    double row_ms;                       /* a step in a row, those that collect statistics included */
-    double issue_ms;                     /* of the median step, until the host had issued its work */
-    double images_per_second;            /* in a row */
-    double loss;                         /* of the last step */
-    size_t peak_bytes, first_peak_bytes; /* measured, beyond what there was before; while settling */
-    comet_trainer_bytes bytes;           /* planned */
-    uint64_t saved_raw_bytes, saved_stored_bytes, spilled_bytes; /* of the last step */
-    int64_t settled;                                             /* steps before */
+    comet_message why;                            /* of a failure */
+    double ms, least_ms, most_ms;                 /* steps one by one: median, and how far they go */
+    double row_ms;                                /* a step in a row, those that collect statistics included */
+    double issue_ms;                              /* of the median step, until the host had issued its work */
+    double images_per_second;                     /* in a row */
+    double loss;                                  /* of the last step */
+    size_t peak_bytes, first_peak_bytes;          /* measured, beyond what there was before; while settling */
+    comet_trainer_bytes bytes;                    /* planned */
+    uint64_t saved_raw_bytes, saved_stored_bytes; /* of the last step */
+    uint64_t offloaded_bytes, recomputed_bytes;   /* of these, as planned: not in memory; of the raw ones, not held */
+    int64_t settled;                              /* steps before */
     /* Until there is a trainer, kernels being chosen in it; then its first steps, their data included. */
     double start_ms, first_ms[STEP_FIRST];
     int first_count;

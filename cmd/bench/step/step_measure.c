@@ -156,7 +156,6 @@ static comet_status one_by_one(measurement *m, comet_message *message) {
         m->result->loss = result.loss;
         m->result->saved_raw_bytes = result.saved_raw_bytes;
         m->result->saved_stored_bytes = result.saved_stored_bytes;
-        m->result->spilled_bytes = result.spilled_bytes;
         memory_look(&m->memory);
     }
     if (status == COMET_OK && !stop_asked) {
@@ -263,6 +262,16 @@ static void keep_choices(measurement *m) {
         (void)comet_trainer_get_choices(m->trainer, *m->choices, length + 1);
 }
 
+static void add_plan(const comet_plan *plan, step_result *result) {
+    for (int i = 0; i < comet_plan_entries(plan); i++) {
+        const comet_plan_entry *e = comet_plan_get_entry(plan, i);
+        if (e->form.form == COMET_FORM_RECOMPUTE)
+            result->recomputed_bytes += e->raw_bytes;
+        else if (e->form.offload)
+            result->offloaded_bytes += e->stored_bytes;
+    }
+}
+
 static comet_status study(void *context, comet_trainer *trainer, comet_loader *loader, comet_message *message) {
     measurement *m = context;
     const comet_step_ahead ahead = {next_pixels, m};
@@ -285,6 +294,7 @@ static comet_status study(void *context, comet_trainer *trainer, comet_loader *l
         status = measure_parts(m, message);
     comet_trainer_set_ahead(trainer, NULL);
     m->result->bytes = comet_trainer_get_bytes(trainer);
+    add_plan(comet_trainer_plan(trainer), m->result);
     batches_free(&m->ready);
     return status;
 }

@@ -92,7 +92,8 @@ static void put_figures(json *j, const step_result *r) {
     json_integer(j, "library_bytes", (int64_t)r->bytes.library_bytes);
     json_integer(j, "saved_raw_bytes", (int64_t)r->saved_raw_bytes);
     json_integer(j, "saved_stored_bytes", (int64_t)r->saved_stored_bytes);
-    json_integer(j, "spilled_bytes", (int64_t)r->spilled_bytes);
+    json_integer(j, "offloaded_bytes", (int64_t)r->offloaded_bytes);
+    json_integer(j, "recomputed_bytes", (int64_t)r->recomputed_bytes);
     put_parts(j, r);
 }
 
