@@ -10,9 +10,9 @@
 #   CIFAR        a folder with the binary batches of CIFAR-10, as they are or with .xz; for `cifar` alone
 #   PART         all but `warm` if none is named; with seconds on an H200, which are estimates
 #     check       180  GPU tests of the trainer, several at once, and compute-sanitizer (check.sh)
-#     steps       220  ResNet-50, batch 128: `none` and `eb` (the default controller), PyTorch eager and checkpoint
+#     steps       250  ResNet-50, batch 128: `none` and `eb` (the default controller), PyTorch eager and checkpoint
 #     compile     260  torch.compile, without and with a memory budget, of the same; 60 behind `warm`
-#     techniques  200  ResNet-50 in bf16: ways to hold activations, and combinations of them
+#     techniques  140  ResNet-50 in bf16: ways to hold activations, and combinations of them
 #     networks    480  `none` beside eager and compile, five networks; 600 without `warm`
 #     batches     330  ResNet-50 in bf16: the largest batch and images a second inside 4, 8 and 16 GiB
 #     batches-compile  230  torch.compile inside 8 GiB
@@ -26,6 +26,7 @@
 # Nothing else may run on the GPU beside steps, compile, techniques, networks, batches*, norms and loader.
 #
 # BUILD=build/release  PYTHON=python3  LIMIT=420 (seconds for one program; 570 where several run at once)
+# DEADLINE=570: the whole call ends after so many seconds, with what there is by then.
 # COMET_TRY=1 runs everything on the CPU in sizes that say nothing, to see that it runs.
 #
 # CIFAR's recipe is torch_accuracy.py's with `comet train`'s edges and schedule: the same network, first values of the
@@ -33,11 +34,11 @@
 # from the whole image and tests on the middle seven eighths, PyTorch has the middle square of each: beside each other
 # they are for orientation, `eb` beside `none` is the figure.
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n '3,40s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '3,42s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd) photographs=$(realpath "$2") cifar=$(realpath -m "$3")
 build=$(realpath "${BUILD:-$root/build/release}") python=${PYTHON:-python3}
-limit=${LIMIT:-420} long_limit=${LIMIT:-570}
+limit=${LIMIT:-420} long_limit=${LIMIT:-570} deadline=$((SECONDS + ${DEADLINE:-86400}))
 comet=$build/comet
 shift 3
 usual=(check loader steps compile techniques networks batches batches-compile batches-more norms cifar dogs tables)
@@ -110,19 +111,30 @@ finish() { # finish NAME STATUS: what is left of a run
     fi
 }
 is_done() { [ -e "$out/$1.done" ]; }
-# An interrupt makes both tools end with what they have.
+# Seconds that one program may still take; none: it is left for another call.
+time_for() { # time_for NAME
+    local left=$((deadline - SECONDS))
+    if [ $left -lt 30 ]; then
+        say "$1: no time is left"
+        return 1
+    fi
+    echo $((left < limit ? left : limit))
+}
+# When its time is up comet ends with what it has; the Python programs have written it.
 run_comet() { # run_comet NAME OPTION...: JSON on standard output
-    local name=$1 status=0
+    local name=$1 status=0 most
     shift
     is_done "$name" && return
-    timeout -s INT -k 20 "$limit" "$comet" "$@" --json --quiet >"$out/$name.json" 2>"$out/$name.err" || status=$?
+    most=$(time_for "$name") || { failed=1; return; }
+    timeout -k 10 "$most" "$comet" "$@" --json --quiet >"$out/$name.json" 2>"$out/$name.err" || status=$?
     finish "$name" $status
 }
 run_python() { # run_python NAME PROGRAM OPTION...: writes its JSON as it goes
-    local name=$1 program=$2 status=0
+    local name=$1 program=$2 status=0 most
     shift 2
     is_done "$name" && return
-    timeout -s INT -k 20 "$limit" "$python" "$program" "$@" --json "$out/$name.json" >"$out/$name.txt" \
+    most=$(time_for "$name") || { failed=1; return; }
+    timeout -k 10 "$most" "$python" "$program" "$@" --json "$out/$name.json" >"$out/$name.txt" \
         2>"$out/$name.err" || status=$?
     finish "$name" $status
 }
@@ -144,9 +156,10 @@ torch_step() { # torch_step NAME MODEL OPTION...
 # ---- parts ----
 
 check() {
-    local status=0
+    local status=0 most
     is_done check && return
-    COMET_CHECK_LIMIT=$limit ./check.sh "$build" "$out" >"$out/check.txt" 2>"$out/check.err" || status=$?
+    most=$(time_for check) || return
+    COMET_CHECK_LIMIT=$most ./check.sh "$build" "$out" >"$out/check.txt" 2>"$out/check.err" || status=$?
     cat "$out/check.txt"
     finish check $status
 }
@@ -154,9 +167,9 @@ steps() {
     for dtype in "${dtypes[@]}"; do
         comet_step "steps-comet-$dtype" $model "$dtype" --variants none,eb --settle $settle --lr 0.02 --row $row \
             --parts 5
-        torch_step "steps-torch-$dtype" $model --dtype "$dtype" --variants eager,checkpoint --rate 0.02 --row $row \
-            --settle $((settle < 30 ? settle : 30))
     done
+    torch_step steps-torch $model --dtype "$(IFS=,; echo "${dtypes[*]}")" --variants eager,checkpoint --rate 0.02 \
+        --row $row --settle $((settle < 30 ? settle : 30))
 }
 compile() {
     torch_step steps-torch-compile $model --dtype $two --variants $compile --rate 0.02 --row $row --settle $short
@@ -309,8 +322,8 @@ tables() {
     {
         mapfile -t files < <(existing "$out"/steps-*.json)
         table_of Steps step_table.py -- "${files[@]}"
-        mapfile -t files < <(existing "$out"/techniques*.json "$out/steps-torch-$one.json")
-        table_of Techniques step_table.py -- "${files[@]}"
+        mapfile -t files < <(existing "$out"/techniques*.json "$out/steps-torch.json")
+        table_of Techniques step_table.py --dtype $one -- "${files[@]}"
         mapfile -t files < <(existing "$out"/networks-*.json)
         table_of Networks step_table.py -- "${files[@]}"
         mapfile -t files < <(existing "$out"/batches-*.json)

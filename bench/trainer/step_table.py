@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One table of what `comet bench step --json` and torch_step.py found, in Markdown.
 
-usage: step_table.py FILE.json...
+usage: step_table.py [--dtype NAME] FILE.json...      NAME: rows of that type alone
 
 Times are those of steps in a row. Ratios are to PyTorch eager of the same network, type, batch and size, or to Comet's
 `none` where there is no eager. Memory is the measured peak without weights, gradients and momentum: what the driver
@@ -93,9 +93,13 @@ def place(row):
 
 
 def main():
-    if len(sys.argv) < 2:
+    paths, only = sys.argv[1:], None
+    if paths[:1] == ["--dtype"]:
+        only, paths = paths[1:2], paths[2:]
+    if not paths:
         sys.exit(__doc__)
-    rows, missing = read(sys.argv[1:])
+    rows, missing = read(paths)
+    rows = [row for row in rows if only is None or row["dtype"] in only]
     groups = {}
     for row in rows:
         groups.setdefault((row["of"], row["dtype"]), []).append(row)
