@@ -91,7 +91,7 @@ typedef struct comet_run_result {
     double images_per_second;                     /* of such an update */
     uint64_t saved_raw_bytes, saved_stored_bytes; /* a step's: means over the run */
     comet_trainer_bytes bytes;
-    size_t loader_bytes[COMET_SPLITS]; /* beside the trainer's; there is one loader at a time */
+    size_t loader_bytes[COMET_SPLITS]; /* beside the trainer's, one at a time; of a GPU's memory: 0 */
 } comet_run_result;
 
 /*

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run's data asks of loaders and trainer: sizes, memory, and the largest batch that fits. */
+#include <string.h>
+
 #include "base/fail.h"
 #include "base/parallel.h"
 #include "train/models/model.h"
 #include "train/run/run_impl.h"
 
-enum { MOST_DECODERS = 4, TRAIN_BATCHES = 3, EVALUATE_BATCHES = 2 };
+/* A GPU takes images faster than a few threads decode them, and does not compute on the host's cores. */
+enum { MOST_DECODERS = 4, MOST_DECODERS_OF_GPU = 16, TRAIN_BATCHES = 3, EVALUATE_BATCHES = 2 };
 
 static void report_file(void *context, const char *line) {
     comet_run_note(context, line);
@@ -17,8 +20,9 @@ static unsigned loader_threads(const comet_run_options *options) {
         return options->loader_threads;
     if (!comet_dataset_is_decoded(options->data))
         return 1;
-    unsigned cores = comet_usable_cores();
-    return cores > MOST_DECODERS ? MOST_DECODERS : cores;
+    const unsigned cores = comet_usable_cores();
+    const unsigned most = options->trainer.place.device.kind == COMET_CUDA ? MOST_DECODERS_OF_GPU : MOST_DECODERS;
+    return cores > most ? most : cores;
 }
 
 static comet_loader_options loader_options(const comet_run_options *options, const comet_trainer_options *trainer,
@@ -57,6 +61,10 @@ comet_status comet_run_trainer_options(const comet_run_options *options, comet_t
         most = status == COMET_OK && loader_bytes[split] > most ? loader_bytes[split] : most;
     }
     trainer->reserved_bytes = info->memory_bytes + most; /* there is one loader at a time */
+    if (trainer->place.device.kind == COMET_CUDA) {      /* the budget is of the GPU's memory: these are the host's */
+        memset(loader_bytes, 0, COMET_SPLITS * sizeof *loader_bytes);
+        trainer->reserved_bytes = 0;
+    }
     return status;
 }
 

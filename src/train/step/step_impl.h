@@ -93,8 +93,8 @@ comet_status comet_step_see_held(void *step, const comet_held_part *part);
 comet_status comet_step_see_loaded(void *step, int slot, int part, void *values);
 
 /*
- * What the holder knows by now of this run, into what is learned; all bytes that it took. `status`: of the run; one that
- * failed and is done again must find the rms that it found before.
+ * What the holder knows by now of this run, into what is learned; all bytes that it took. `status`: of the run; one
+ * that failed and is done again must find the rms that it found before.
  */
 uint64_t comet_step_learn(comet_step *s, comet_status status);
 

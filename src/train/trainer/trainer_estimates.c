@@ -3,8 +3,8 @@
  * What steps have shown of stored sizes: the most of each value, and of each batch norm's normalised input, in the
  * batches of late. Bounds follow the training, and sizes follow bounds: what was large in the first steps says little
  * about the last. It outlives plans, in which an entry may come and go, and goes into checkpoints, so that a run that
- * is resumed plans as the one it goes on from. What the last step's rms was goes there, too: bounds of the next are made
- * of it.
+ * is resumed plans as the one it goes on from. What the last step's rms was goes there, too: bounds of the next are
+ * made of it.
  */
 #include <math.h>
 #include <stddef.h>

@@ -235,6 +235,19 @@ static void test_one_loader(void **state) {
     assert_int_equal(comet_run_planned_peak(&result), planned + bytes[COMET_SPLIT_TRAIN]);
 }
 
+/* A budget of a GPU's memory has nothing to do with what data and loaders hold: that is the host's. */
+static void test_loaders_of_a_gpu(void **state) {
+    (void)state;
+    diary d;
+    comet_run_options options = small_run(&d);
+    comet_trainer_options trainer;
+    size_t bytes[COMET_SPLITS];
+    options.trainer.place.device = (comet_device){COMET_CUDA, 0};
+    assert_ok(comet_run_trainer_options(&options, &trainer, bytes, &message));
+    assert_int_equal(trainer.reserved_bytes, 0);
+    assert_true(bytes[COMET_SPLIT_TRAIN] == 0 && bytes[COMET_SPLIT_EVALUATE] == 0);
+}
+
 /* Evaluations between epochs leave no trace: training goes on where it was in the data. */
 static void test_evaluations_change_nothing(void **state) {
     (void)state;
@@ -306,17 +319,13 @@ static void test_largest_batch(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_events),
-                                       cmocka_unit_test(test_train_loss),
-                                       cmocka_unit_test(test_evaluation),
-                                       cmocka_unit_test(test_accumulation),
-                                       cmocka_unit_test(test_from_weights),
-                                       cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_full_spill),
-                                       cmocka_unit_test(test_no_memory),
-                                       cmocka_unit_test(test_largest_batch),
-                                       cmocka_unit_test(test_one_loader),
-                                       cmocka_unit_test(test_evaluations_change_nothing),
-                                       cmocka_unit_test(test_largest_within)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_events),           cmocka_unit_test(test_train_loss),
+        cmocka_unit_test(test_evaluation),       cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_from_weights),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_full_spill),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_largest_batch),    cmocka_unit_test(test_one_loader),
+        cmocka_unit_test(test_loaders_of_a_gpu), cmocka_unit_test(test_evaluations_change_nothing),
+        cmocka_unit_test(test_largest_within)};
     return cmocka_run_group_tests(tests, open_data, close_data);
 }

@@ -69,7 +69,7 @@ static size_t library_bytes(const comet_backend *backend, const comet_graph *g, 
     const comet_backend_cuda *b = (const comet_backend_cuda *)backend;
     const size_t weights = comet_graph_static_bytes(g, 0) / sizeof(float) * comet_dtype_size(backend->dtype);
     const size_t images = (size_t)(comet_shape_count(*comet_value_shape(g, g->input)) * batch);
-    return b->codec_workspace_wanted + comet_cuda_batch_bytes_on_device(images) +
+    return COMET_CUDA_SPACE_STAGE + b->codec_workspace_wanted + comet_cuda_batch_bytes_on_device(images) +
            (backend->dtype == COMET_F32 ? 0 : weights);
 }
 

@@ -209,6 +209,26 @@ static void test_offload(void **state) {
     check_same_bits(&streams, &moved, 2);
 }
 
+#ifdef COMET_CUDA_EMULATION
+/* What the driver says is taken is what was planned and what the backend says of itself, but for small tables. */
+static void test_memory(void **state) {
+    (void)state;
+    static const char *const codecs[] = {"none", "eb"};
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
+        size_t before, after, total;
+        cuda_must(cudaMemGetInfo(&before, &total));
+        comet_trainer *t = gpu_trainer(small("resnet8", codecs[i]), COMET_BF16);
+        train(t, 0, 0.01);
+        cuda_must(cudaMemGetInfo(&after, &total));
+        const comet_trainer_bytes bytes = comet_trainer_get_bytes(t);
+        const size_t said = bytes.planned_peak_bytes + bytes.library_bytes, taken = before - after;
+        if (taken < said - said / 100 || taken > said + 100000)
+            fail_msg("%s: %zu bytes are planned, %zu are taken", codecs[i], said, taken);
+        comet_trainer_free(t);
+    }
+}
+#endif
+
 /* With less and less memory: offloaded, computed again, the same bits; and an error that names the least. */
 static void test_budget(void **state) {
     (void)state;
@@ -424,7 +444,7 @@ int main(void) {
         cmocka_unit_test(test_refused_update), cmocka_unit_test(test_scale_of_fp16),
         cmocka_unit_test(test_choices),        cmocka_unit_test(test_no_sums),
 #ifdef COMET_CUDA_EMULATION
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_failures),       cmocka_unit_test(test_memory),
 #else
         cmocka_unit_test(test_recorded_drops),
 #endif

@@ -10,7 +10,7 @@
 #include "train/backend/cuda/base/space_kernels.h"
 #include "train/backend/cuda/base/transfer.h"
 
-enum { STAGE = 1 << 22 }; /* bytes that go to the host, or come from it, at once */
+enum { STAGE = COMET_CUDA_SPACE_STAGE };
 
 typedef struct cuda_space {
     comet_space base; /* first: a comet_space * is a pointer to this */

@@ -11,6 +11,9 @@
 #include "comet/allocator.h"
 #include "train/graph/space.h"
 
+/* What it holds on the device itself: a piece of what goes to the host or comes from it, in the order of files. */
+enum { COMET_CUDA_SPACE_STAGE = 1 << 22 };
+
 /*
  * The queue must outlive it. *weights_stale (may be NULL) becomes 1 whenever something is written through the space,
  * until comet_cuda_space_watch says what matters.
