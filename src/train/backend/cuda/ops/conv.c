@@ -10,8 +10,8 @@
 #include "base/fail.h"
 #include "base/memory.h"
 #include "train/backend/cuda/cudnn/cudnn.h"
-#include "train/backend/cuda/kernels/conv_bias.h"
-#include "train/backend/cuda/kernels/conv_channels.h"
+#include "train/backend/cuda/kernels/conv/conv_bias.h"
+#include "train/backend/cuda/kernels/conv/conv_channels.h"
 
 typedef struct conv_state {
     const comet_allocator *allocator;
