@@ -235,19 +235,24 @@ class Feed:
         cut = F.grid_sample(batch, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
         return cut.contiguous(memory_format=torch.channels_last)
 
-    def shift(self, chosen, border):
-        """Of CIFAR: images whose place moves by up to `border` pixels, reflected at the edges; half are mirrored."""
+    def shift(self, chosen, border, black=False):
+        """Of CIFAR: images whose place moves by up to `border` pixels, reflected at the edges, or with black around
+        them; half are mirrored."""
         count, side = len(chosen), self.pixels.shape[1]
         across = torch.arange(side, device=self.pixels.device)
 
         def places(mirror):
             start = torch.randint(-border, border + 1, (count, 1), device=across.device, generator=self.chance)
             at = start + across
+            inside = (at >= 0) & (at < side)
             at = torch.where(at < 0, -at, torch.where(at >= side, 2 * side - 2 - at, at))
-            return torch.where(self.uniform(count, 0, 1)[:, None] < 0.5, side - 1 - at, at) if mirror else at
+            return torch.where(self.uniform(count, 0, 1)[:, None] < 0.5, side - 1 - at, at) if mirror else at, inside
 
-        rows, columns = places(False), places(True)
-        return self.normalise(self.pixels[chosen[:, None, None], rows[:, :, None], columns[:, None, :]])
+        (rows, in_rows), (columns, in_columns) = places(False), places(True)
+        pixels = self.pixels[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
+        if black:
+            pixels = pixels * (in_rows[:, :, None] & in_columns[:, None, :])[..., None]
+        return self.normalise(pixels)
 
     def shuffled(self, size):
         """Indices of all images but a rest, in random order, `size` at a time."""

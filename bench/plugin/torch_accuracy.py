@@ -43,7 +43,6 @@ from variants import OF_COMET, VARIANTS, Applied, SavedBytes, out_of, set_precis
 
 DEFAULTS = {"cifar": {"epochs": 15, "batch": 512, "rate": 0.4, "decay": 5e-4, "model": "resnet18", "image": 32},
             "dogs": {"epochs": 20, "batch": 64, "rate": 0.1, "decay": 5e-4, "model": "resnet18", "image": 160}}
-RISE = 0.25  # of the run, in which the rate rises
 
 
 # ---- data ----
@@ -100,7 +99,7 @@ def make_model(options, classes):
 
 def make_batch(feed, chosen, options):
     if options.task == "cifar":
-        return feed.shift(chosen, 4)
+        return feed.shift(chosen, 4, options.edges == "black")
     return feed.cut(feed.normalise(feed.pixels[chosen]), options.least_area)
 
 
@@ -120,7 +119,7 @@ class Run:
                                          weight_decay=options.decay, fused=device.is_gpu)
         self.steps = len(self.train_feed) // options.batch
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimiser, options.rate, total_steps=epochs * self.steps, pct_start=RISE, cycle_momentum=False)
+            self.optimiser, options.rate, total_steps=epochs * self.steps, pct_start=options.rise, cycle_momentum=False)
         self.applied = Applied(variant, self.model, self.optimiser, comet_options(options))
 
     def autocast(self):
@@ -282,6 +281,10 @@ def parse(arguments):
     add("--batch", type=int, help="images of a step (default 512 for cifar, 64 for dogs)")
     add("--rate", type=float, help="the highest of the cycle (default 0.4 for cifar, 0.1 for dogs)")
     add("--decay", type=float, help="of weights (default 5e-4)")
+    add("--rise", type=float, default=0.25, metavar="PART",
+        help="of the run, in which the rate rises (default %(default)s; `comet train`: 0.3)")
+    add("--edges", choices=("reflect", "black"), default="reflect",
+        help="what is around an image of CIFAR that is moved (default %(default)s; `comet train`: black)")
     add("--least-area", type=float, default=0.35, metavar="PART", help="of an image in a cut, for dogs (default "
         "%(default)s)")
     add("--images", type=int, metavar="N", help="at most as many of each file, for trying (default: all)")

@@ -19,7 +19,7 @@
 static const char help[] =
     "Usage: comet bench codec [OPTION...]\n"
     "       comet bench norm --device cuda [OPTION...]\n"
-    "       comet bench step --model NAME [OPTION...]     (comet bench step --help)\n"
+    "       comet bench step|loader [OPTION...]     (each has --help)\n"
     "\n"
     "Measures each codec on each tensor: ratio (raw bytes / bytes of the whole stream), the worst error against the\n"
     "bound, zeros that did not stay zero, and the speed of compressing and decompressing beside memcpy of the same\n"

@@ -65,7 +65,8 @@ cmd/bench              cmd/files
 cmd/bench/cuda         cmd/bench
 cmd/codec              cmd/files
 cmd/train              cmd/report cmd/files study
-cmd/bench/step         cmd/bench cmd/train
+cmd/bench/loader       cmd/bench data/loader
+cmd/bench/step         cmd/bench/loader cmd/train
 cmd/plan               cmd/train
 cmd/study              cmd/plan
 cmd/demo               cmd/study cmd/bench

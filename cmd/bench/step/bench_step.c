@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "cmd/bench/bench.h"
+#include "cmd/bench/loader/loader.h"
 #include "cmd/bench/step/step.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
@@ -17,7 +19,8 @@ static const char help[] =
     "What a training step takes: time, and memory at the measured peak beyond what there was before the network was\n"
     "made. Each variant trains for a while, so that bounds and sizes are those of training; then batches that are\n"
     "ready go round: steps one by one, each from its call to its end, and steps in a row, those included in which a\n"
-    "controller looks at statistics. Loader and evaluation are not in it.\n"
+    "controller looks at statistics. Loader and evaluation are not in it. On a GPU all variants of a type take the\n"
+    "convolutions that the first one has chosen. Times of the first steps are in the JSON.\n"
     "\n"
     "  --variants LIST       as 'comet compare' takes them: forms, and controllers by name (none,eb)\n"
     "  --dtype LIST          on a GPU: of fp32, tf32, bf16, fp16 (tf32,bf16)\n"
@@ -136,25 +139,36 @@ static int make_plan(request *r, comet_dataset **data) {
     p->run.steps = p->settle;
     p->run.schedule = COMET_SCHEDULE_CONSTANT;
     p->run.evaluate_every = 0;
+    if (on_gpu(p)) /* the loader is not measured; beside a CPU's step it would be in the way, and in the memory */
+        p->run.loader_threads = comet_usable_cores();
+    return answer;
+}
+
+/* All variants have the convolutions that the first one chose: they differ in nothing but what is held. */
+static int measure_type(const step_plan *p, int dtype, step_result *results, int *count) {
+    int answer = DONE;
+    char *choices = NULL;
+    for (int v = 0; v < p->variants.count && !stop_asked; v++) {
+        step_result *result = &results[(*count)++];
+        comet_run_options run;
+        (void)apply(p, v, dtype, &run); /* check_variants has seen that it can be */
+        result->variant = p->variants.items[v];
+        result->numbers = comet_place_numbers(&run.trainer.place);
+        step_measure(p, &run, &choices, result);
+        if (!p->json)
+            step_print(result);
+        if (result->status != COMET_OK)
+            answer = FAILED;
+    }
+    free(choices);
     return answer;
 }
 
 static int measure_all(const step_plan *p, step_result *results, int *count) {
     int answer = DONE;
-    for (int d = 0; d < p->dtypes.count; d++)
-        for (int v = 0; v < p->variants.count && !stop_asked; v++) {
-            step_result *result = &results[(*count)++];
-            comet_run_options run;
-            if (apply(p, v, d, &run) != DONE)
-                return MISUSED;
-            result->variant = p->variants.items[v];
-            result->numbers = comet_place_numbers(&run.trainer.place);
-            step_measure(p, &run, result);
-            if (!p->json)
-                step_print(result);
-            if (result->status != COMET_OK)
-                answer = FAILED;
-        }
+    for (int d = 0; d < p->dtypes.count && !stop_asked; d++)
+        if (measure_type(p, d, results, count) != DONE)
+            answer = FAILED;
     return answer;
 }
 
@@ -196,8 +210,10 @@ static int bench_step(int argc, char **argv) {
     return answer;
 }
 
-/* comet bench: of tensors, or of a network's steps. */
+/* comet bench: of tensors, of a network's steps, or of what gives them their images. */
 int command_bench(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "loader") == 0)
+        return bench_loader(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "step") == 0)
         return bench_step(argc - 1, argv + 1);
     return bench_tensors(argc, argv);

@@ -108,6 +108,8 @@ typedef struct measurement {
     memory_mark memory;
     batches ready;
     comet_trainer *trainer;
+    char **choices;     /* NULL there: to be filled in */
+    double called;      /* when the run was called */
     int64_t next;       /* step, of those measured */
     double begun, done; /* of the step under way; when all of it was issued */
     /* With parts: marks of a step, and what lies before each. */
@@ -250,11 +252,32 @@ static comet_status measure_parts(measurement *m, comet_message *message) {
 
 /* ---- all of it ---- */
 
+/* Where there are none, or no memory for them, the next one chooses for itself. */
+static void keep_choices(measurement *m) {
+    const size_t length = comet_trainer_get_choices(m->trainer, NULL, 0);
+    if (*m->choices || length == 0)
+        return;
+    *m->choices = malloc(length + 1);
+    if (*m->choices)
+        (void)comet_trainer_get_choices(m->trainer, *m->choices, length + 1);
+}
+
+static void add_plan(const comet_plan *plan, step_result *result) {
+    for (int i = 0; i < comet_plan_entries(plan); i++) {
+        const comet_plan_entry *e = comet_plan_get_entry(plan, i);
+        if (e->form.form == COMET_FORM_RECOMPUTE)
+            result->recomputed_bytes += e->raw_bytes;
+        else if (e->form.offload)
+            result->offloaded_bytes += e->stored_bytes;
+    }
+}
+
 static comet_status study(void *context, comet_trainer *trainer, comet_loader *loader, comet_message *message) {
     measurement *m = context;
     const comet_step_ahead ahead = {next_pixels, m};
     train_progress_clear(&m->progress);
     m->trainer = trainer;
+    keep_choices(m);
     m->result->settled = *comet_trainer_updates(trainer);
     m->result->first_peak_bytes = memory_peak(&m->memory);
     comet_status status = batches_new(&m->ready, m->plan->ready, m->options, loader, message);
@@ -271,6 +294,7 @@ static comet_status study(void *context, comet_trainer *trainer, comet_loader *l
         status = measure_parts(m, message);
     comet_trainer_set_ahead(trainer, NULL);
     m->result->bytes = comet_trainer_get_bytes(trainer);
+    add_plan(comet_trainer_plan(trainer), m->result);
     batches_free(&m->ready);
     return status;
 }
@@ -278,12 +302,16 @@ static comet_status study(void *context, comet_trainer *trainer, comet_loader *l
 static void observe(void *context, const comet_run_event *event) {
     measurement *m = context;
     train_progress_event(&m->progress, event);
+    if (event->kind == COMET_RUN_STARTED)
+        m->result->start_ms = 1e3 * (clock_seconds() - m->called);
+    if (event->kind == COMET_RUN_STEP && m->result->first_count < STEP_FIRST)
+        m->result->first_ms[m->result->first_count++] = event->step_ms;
     if (event->kind == COMET_RUN_STEP && event->step < 4)
         memory_look(&m->memory);
 }
 
-void step_measure(const step_plan *plan, const comet_run_options *given, step_result *result) {
-    measurement m = {.plan = plan, .result = result};
+void step_measure(const step_plan *plan, const comet_run_options *given, char **choices, step_result *result) {
+    measurement m = {.plan = plan, .result = result, .choices = choices};
     comet_run_options run = *given;
     comet_trainer_options options;
     comet_run_result unused;
@@ -298,6 +326,8 @@ void step_measure(const step_plan *plan, const comet_run_options *given, step_re
     run.study = study;
     run.context = &m;
     run.stop = &stop_asked;
+    run.trainer.choices = *choices;
+    m.called = clock_seconds();
     result->status = comet_run(&run, NULL, &unused, &result->why);
     train_progress_clear(&m.progress);
     if (result->status == COMET_OK && stop_asked)

@@ -82,6 +82,8 @@ static void put_figures(json *j, const step_result *r) {
     json_number(j, "images_per_second", r->images_per_second);
     json_number(j, "loss", r->loss);
     json_integer(j, "updates_before", r->settled);
+    json_number(j, "start_ms", r->start_ms);
+    json_numbers(j, "first_steps_ms", (size_t)r->first_count, r->first_ms);
     json_integer(j, "peak_bytes", (int64_t)r->peak_bytes);
     json_integer(j, "first_peak_bytes", (int64_t)r->first_peak_bytes);
     json_integer(j, "static_bytes", (int64_t)r->bytes.static_bytes);
@@ -90,6 +92,8 @@ static void put_figures(json *j, const step_result *r) {
     json_integer(j, "library_bytes", (int64_t)r->bytes.library_bytes);
     json_integer(j, "saved_raw_bytes", (int64_t)r->saved_raw_bytes);
     json_integer(j, "saved_stored_bytes", (int64_t)r->saved_stored_bytes);
+    json_integer(j, "offloaded_bytes", (int64_t)r->offloaded_bytes);
+    json_integer(j, "recomputed_bytes", (int64_t)r->recomputed_bytes);
     put_parts(j, r);
 }
 
@@ -115,6 +119,10 @@ void step_print_json(const step_plan *p, const step_result *results, int count) 
     json_string(&j, "data", data_name(p));
     json_integer(&j, "batch", p->run.trainer.batch);
     json_integer(&j, "image", p->run.trainer.height);
+    if (p->texts.forms)
+        json_string(&j, "forms", p->texts.forms);
+    if (p->run.trainer.memory_bytes)
+        json_integer(&j, "memory_bytes", (int64_t)p->run.trainer.memory_bytes);
     json_open(&j, "results", '[', 0);
     for (int i = 0; i < count; i++)
         put_result(&j, &results[i]);

@@ -38,6 +38,7 @@ struct comet_op_call {
     void *dadd;
     int normalised; /* a batch norm's backward: x[0] is not its input but that normalised */
     int accumulate; /* backward: gradients of parameters are added to what is there */
+    int adds_dx;    /* backward: so is that of the first input, of a kernel that says it can */
     void *state;    /* what `prepare` made */
 
     const void *x[2]; /* forward: the inputs; backward: those that it needs */
@@ -68,6 +69,8 @@ typedef struct comet_op_kernel {
     /* The same output once more, during backward: a batch norm takes its statistics from `side`. NULL: as forward. */
     comet_status (*forward_again)(const comet_op_call *call);
     comet_status (*backward)(const comet_op_call *call); /* dx and gradients of parameters */
+    /* NULL, or 1: backward can add the gradient of the first input to what is there (comet_op_call.adds_dx). */
+    int (*can_add_dx)(const comet_op_call *call);
 } comet_op_kernel;
 
 /* Softmax cross-entropy over a batch of logits: the mean over samples, labels smoothed. */

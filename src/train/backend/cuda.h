@@ -16,13 +16,16 @@ typedef struct comet_library_loader {
     void (*close)(void *library);
 } comet_library_loader;
 
+/* The most that one convolution or product may take unless told otherwise. */
+#define COMET_CUDA_WORKSPACE ((size_t)256 << 20)
+
 typedef struct comet_backend_cuda_options {
     int32_t device;
     comet_dtype dtype;                  /* of activations: COMET_F32 (products in TF32), COMET_BF16, COMET_F16 */
     int exact_products;                 /* fp32 alone: no TF32 */
     int deterministic;                  /* only plans whose results are the same in every run */
     int unrecorded;                     /* steps are issued anew each time */
-    size_t workspace_bytes;             /* the most that one convolution or product may take; 0: 256 MiB */
+    size_t workspace_bytes;             /* the most that one convolution or product may take; 0: COMET_CUDA_WORKSPACE */
     unsigned threads;                   /* of the host; 0: one per core */
     const comet_library_loader *loader; /* NULL: the system's */
 } comet_backend_cuda_options;

@@ -240,15 +240,34 @@ static void place_addend(comet_plan *p, int i) {
         p->buffer_holds[n->dy] == 1 ? n->dy : comet_plan_buffer(p, comet_plan_value_bytes(p, n->addend), time, time);
 }
 
+/* 1: the first input has a gradient of other uses, in a buffer of its own, and the backward can add to it. */
+static int adds_to_gradient(const comet_plan *p, int i) {
+    const comet_op_call call = comet_plan_call(p, i);
+    const comet_op_kernel *kernel = p->backend->kernels[call.node->kind];
+    const int before = p->value_gradient[call.node->input[0]];
+    return before >= 0 && p->buffer_holds[before] == 1 && before != p->nodes[i].dy && kernel->can_add_dx &&
+           kernel->can_add_dx(&call);
+}
+
+static int place_gradient(comet_plan *p, int i, int k) {
+    const comet_node *node = &p->graph->nodes[i];
+    const int time = comet_plan_backward_time(p, i);
+    if (k == 0 && adds_to_gradient(p, i)) {
+        p->nodes[i].adds_dx = 1;
+        comet_plan_touch(p, p->value_gradient[node->input[0]], time);
+        return p->value_gradient[node->input[0]];
+    }
+    const int over = k == 0 ? place_over(p, i) : -1;
+    return over >= 0 ? over : comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[k]), time, time);
+}
+
 static void compute(comet_plan *p, int i) {
     const comet_node *node = &p->graph->nodes[i];
     comet_plan_node *n = &p->nodes[i];
-    const int time = comet_plan_backward_time(p, i);
     for (int k = 0; k < node->inputs; k++) {
         if (!p->value_trained[node->input[k]])
             continue;
-        const int over = k == 0 ? place_over(p, i) : -1;
-        n->dx[k] = over >= 0 ? over : comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[k]), time, time);
+        n->dx[k] = place_gradient(p, i, k);
         if (n->dx[k] < 0)
             return;
     }
@@ -256,7 +275,7 @@ static void compute(comet_plan *p, int i) {
         place_addend(p, i);
     let_go(p, n->output);
     for (int k = 0; k < node->inputs; k++)
-        if (n->dx[k] >= 0)
+        if (n->dx[k] >= 0 && !(k == 0 && n->adds_dx))
             contribute(p, i, node->input[k], n->dx[k]);
     if (n->dadd >= 0 && p->value_trained[n->addend])
         contribute(p, i, n->addend, n->dadd);
@@ -265,6 +284,7 @@ static void compute(comet_plan *p, int i) {
 static void place_scratch(comet_plan *p, int i) {
     const comet_op_kernel *kernel = p->backend->kernels[p->graph->nodes[i].kind];
     comet_op_call call = comet_plan_call(p, i);
+    call.adds_dx = p->nodes[i].adds_dx;
     p->nodes[i].scratch_backward =
         comet_plan_scratch(p, comet_plan_backward_time(p, i), kernel->scratch ? kernel->scratch(&call, 1) : 0);
 }

@@ -64,7 +64,8 @@ typedef struct comet_plan_node {
     int needs_x[2], needs_y; /* backward */
     int normalised;          /* needs_x[0] is u */
     int dy, dx[2];
-    int save; /* entry saved after its forward, -1 */
+    int adds_dx; /* to what dx[0] has of other uses */
+    int save;    /* entry saved after its forward, -1 */
     int save_norm;
     int first_load, loads, first_sum, sums;
     void *state;

@@ -106,7 +106,8 @@ comet_status comet_run_make_trainer(comet_run_session *s) {
     if (o->folder && o->resume &&
         comet_checkpoint_peek(o->folder, choices_blob, s->allocator, &choices, &bytes) != COMET_OK)
         return comet_message_memory(s->message);
-    s->trainer_options.choices = choices;
+    if (choices) /* otherwise what the options say */
+        s->trainer_options.choices = choices;
     comet_status status = comet_trainer_new(&s->trainer_options, s->allocator, &s->trainer, s->message);
     s->trainer_options.choices = NULL;
     if (choices)

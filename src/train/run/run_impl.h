@@ -24,7 +24,8 @@ typedef struct comet_run_session {
     comet_schedule schedule;
     int accumulate;
     int64_t step, steps;
-    int64_t made_step; /* of the last update that was made, not skipped */
+    int unrecorded_told; /* that steps cannot be recorded */
+    int64_t made_step;   /* of the last update that was made, not skipped */
     uint32_t epoch;
 
     comet_loader_state place; /* in the data, after the last update */

@@ -62,8 +62,20 @@ static void note_skip(comet_run_session *s, const comet_trainer_result *r) {
     comet_run_note(s, line.text);
 }
 
+/* It is slower, and nothing else is wrong. */
+static void note_refusal(comet_run_session *s) {
+    comet_message line;
+    const char *why = comet_trainer_refusal(s->trainer);
+    if (!*why || s->unrecorded_told)
+        return;
+    s->unrecorded_told = 1;
+    comet_message_set(&line, COMET_OK, "steps are issued kernel by kernel, as they cannot be recorded: %s", why);
+    comet_run_note(s, line.text);
+}
+
 static void record(comet_run_session *s, const comet_trainer_result *r, double ms) {
     comet_run_times_add(&s->times, ms);
+    note_refusal(s);
     if (r->skipped) {
         note_skip(s, r);
         return;

@@ -28,6 +28,11 @@ comet_status comet_step_new(const comet_plan *plan, const comet_step_parts *part
                             comet_step **step, comet_message *message);
 void comet_step_free(comet_step *step);
 
+/* 1: some of its work is recorded (comet_backend.record), so that it is not issued again. */
+int comet_step_is_recorded(const comet_step *step);
+/* Why some could not be; empty: nothing failed. */
+const char *comet_step_refusal(const comet_step *step);
+
 /*
  * Where the batch goes, NHWC, before each run, in the backend's space: its content is used up. Not if it comes as
  * bytes.

@@ -19,7 +19,7 @@ enum { COMET_STEP_RECORDINGS = 4, COMET_STEP_PARTS = 2 };
 /* Steps of one kind, whose work can be recorded and replayed. */
 typedef struct comet_step_kind {
     uint64_t key;                             /* of all that is passed by value; 0: none */
-    int runs;                                 /* so far */
+    int runs;                                 /* so far, that came to their end */
     int is_refused;                           /* recording failed: every step is issued */
     uint64_t last_used;                       /* comet_step.runs then */
     comet_recording *parts[COMET_STEP_PARTS]; /* of its work; NULL: not recorded */
@@ -47,7 +47,9 @@ struct comet_step {
     double *bounds;         /* by entry */
     int *order, held_count; /* entries, as they were held in this run */
     comet_step_kind kinds[COMET_STEP_RECORDINGS];
-    comet_step_kind *kind; /* of the run; NULL: it is not recorded */
+    comet_step_kind *kind;    /* of the run; NULL: it is not recorded */
+    comet_step_kind *counted; /* of the run, recorded or not; NULL: it is of no kind */
+    char refusal[256];        /* why recording failed; empty: it did not */
     uint64_t runs;
 };
 
@@ -109,6 +111,9 @@ comet_status comet_step_choose_kind(comet_step *s);
 
 /* A part of the run: issued, or recorded and replayed. */
 comet_status comet_step_issue(comet_step *s, int part, comet_status (*work)(comet_step *s));
+
+/* The run came to its end. */
+void comet_step_count_kind(comet_step *s);
 
 void comet_step_forget_kinds(comet_step *s);
 

@@ -3,6 +3,7 @@
  * Work that is issued once and replayed. A kind of step is issued the first time, so that all memory that it takes by
  * the way is there, and recorded the second time.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "train/step/step_impl.h"
@@ -67,6 +68,17 @@ static void forget(comet_step *s, comet_step_kind *kind) {
     *kind = (comet_step_kind){.held = held};
 }
 
+int comet_step_is_recorded(const comet_step *s) {
+    int is = 0;
+    for (int i = 0; i < COMET_STEP_RECORDINGS; i++)
+        is |= s->kinds[i].parts[0] != NULL;
+    return is;
+}
+
+const char *comet_step_refusal(const comet_step *s) {
+    return s->refusal;
+}
+
 void comet_step_forget_kinds(comet_step *s) {
     for (int i = 0; i < COMET_STEP_RECORDINGS; i++)
         forget(s, &s->kinds[i]);
@@ -102,7 +114,7 @@ static comet_status give_inputs(const comet_step *s) {
 
 comet_status comet_step_choose_kind(comet_step *s) {
     const comet_step_options *o = s->options;
-    s->kind = NULL;
+    s->kind = s->counted = NULL;
     s->runs++;
     if (!s->plan->backend->record || o->watch || o->clock || o->collect)
         return COMET_OK;
@@ -110,11 +122,18 @@ comet_status comet_step_choose_kind(comet_step *s) {
     comet_step_kind *kind = key ? find(s, key) : NULL;
     if (!kind)
         return COMET_OK;
+    s->counted = kind;
     kind->last_used = s->runs;
-    if (kind->runs++ == 0 || kind->is_refused)
+    if (kind->runs == 0 || kind->is_refused)
         return COMET_OK;
     s->kind = kind;
     return give_inputs(s);
+}
+
+/* Of one that broke off not all kernels may have run, and one that runs for the first time may not be recorded. */
+void comet_step_count_kind(comet_step *s) {
+    if (s->counted)
+        s->counted->runs++;
 }
 
 /* ---- parts ---- */
@@ -122,6 +141,8 @@ comet_status comet_step_choose_kind(comet_step *s) {
 /* It is issued from here on; and if that is not final, the next run of the kind is recorded again. */
 static void stop_recording(comet_step *s, int is_final) {
     comet_step_kind *kind = s->kind;
+    if (is_final && !s->refusal[0])
+        (void)snprintf(s->refusal, sizeof s->refusal, "%s", *comet_last_error() ? comet_last_error() : "no reason");
     const comet_step_kind was = *kind;
     forget(s, kind);
     *kind = (comet_step_kind){

@@ -70,6 +70,7 @@ static comet_status run_backward(comet_step *s, int i, const norm_loads *loads) 
     call.dy = comet_step_at(s, n->dy);
     call.dadd = comet_step_at(s, n->dadd);
     call.normalised = n->normalised;
+    call.adds_dx = n->adds_dx;
     call.scratch = comet_step_at(s, n->scratch_backward);
     if (loads->input && s->plan->backend->fused_streams) /* where those who look at it find what was held */
         call.x[0] = call.dx[0];
@@ -285,6 +286,8 @@ static void end(comet_step *s, comet_step_result *result, comet_status status) {
     result->refused_entry = s->refused;
     if (s->options->collect && status == COMET_OK)
         comet_collect_batch_end(s->options->collect);
+    if (status == COMET_OK)
+        comet_step_count_kind(s);
     for (int i = 0; s->holder && i < s->plan->entry_count; i++)
         comet_step_release(s, i);
 }

@@ -117,6 +117,14 @@ const char *comet_trainer_note(const comet_trainer *t) {
     return t->parts.note.text;
 }
 
+int comet_trainer_is_recorded(const comet_trainer *t) {
+    return t->step && comet_step_is_recorded(t->step);
+}
+
+const char *comet_trainer_refusal(const comet_trainer *t) {
+    return t->step ? comet_step_refusal(t->step) : "";
+}
+
 size_t comet_trainer_get_choices(const comet_trainer *t, char *text, size_t room) {
     const comet_backend *backend = t->parts.backend;
     return backend->choices ? backend->choices(backend, text, room) : 0;

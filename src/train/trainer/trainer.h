@@ -82,6 +82,10 @@ void comet_trainer_set_scale(comet_trainer *trainer, const char *text); /* any o
 /* What whoever made it should know; empty: nothing. */
 const char *comet_trainer_note(const comet_trainer *trainer);
 
+/* Whether steps of training are recorded (backend.h), and why not, if that failed: empty if it did not. */
+int comet_trainer_is_recorded(const comet_trainer *trainer);
+const char *comet_trainer_refusal(const comet_trainer *trainer);
+
 /* Which kernels were chosen by measuring, as text (comet_backend.choices); 0: there is no such text. */
 size_t comet_trainer_get_choices(const comet_trainer *trainer, char *text, size_t room);
 

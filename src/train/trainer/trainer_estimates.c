@@ -147,7 +147,8 @@ int comet_trainer_expect_more(comet_trainer_parts *parts, int entry) {
     const comet_plan_entry *e = comet_plan_get_entry(parts->plan, entry);
     const size_t thought = comet_learned_at(parts->learned, entry)->stored_bytes;
     const uint64_t more = thought + thought / 4 + 4096;
-    if (thought >= e->worst_bytes)
+    /* A stream in a buffer of the plan has said what it takes: it can be the most, and more than there was room for. */
+    if (thought >= e->worst_bytes && (e->capacity == 0 || e->capacity >= e->worst_bytes))
         return 0;
     window_of(parts, 0)[place_of(parts, e)] = more < e->worst_bytes ? more : e->worst_bytes;
     return 1;

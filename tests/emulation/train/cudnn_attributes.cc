@@ -183,7 +183,9 @@ cudnnStatus_t cudnn_get(const cudnn_reference &d, int name, cudnnBackendAttribut
     const bool is_there = d->has(name);
     if (!is_there && r->as != READ && r->as != OPTIONAL)
         return cudnn_error(CUDNN_STATUS_BAD_PARAM, "attribute %d was not set", name);
-    const int64_t all = is_there ? d->attributes[name].count : 0;
+    /* As cuDNN does it: how many knobs there are it says only to who has room for them. */
+    const bool is_told = is_there && (room > 0 || name != CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
+    const int64_t all = is_told ? d->attributes[name].count : 0;
     const int64_t some = room == 0 || all < room ? all : room;
     if (count)
         *count = some;

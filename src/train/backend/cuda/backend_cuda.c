@@ -16,8 +16,6 @@
 enum { BUFFER_ALIGNMENT = 256 }; /* of streams */
 enum { NORM_CHANNELS = 4 };      /* tables of a norm's channels are 16-byte aligned one behind the other */
 
-static const size_t default_workspace = (size_t)256 << 20;
-
 /* ---- what is asked of it ---- */
 
 static int supports(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch, int training) {
@@ -202,7 +200,7 @@ comet_status comet_backend_cuda_new(const comet_backend_cuda_options *options, c
     b->allocator = comet_memory_hold(&b->allocator_copy, allocator);
     b->options = *options;
     if (!b->options.workspace_bytes)
-        b->options.workspace_bytes = default_workspace;
+        b->options.workspace_bytes = COMET_CUDA_WORKSPACE;
     b->base.device = (comet_device){COMET_CUDA, options->device};
     b->base.dtype = options->dtype;
     b->base.free = backend_free;

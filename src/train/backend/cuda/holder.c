@@ -494,7 +494,9 @@ comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_op
                   .backend = (comet_backend_cuda *)backend,
                   .count = options->slots > 0 ? options->slots : 1};
     h->allocator = comet_memory_hold(&h->allocator_copy, options->allocator);
-    const comet_status status = make(h);
+    comet_status status = comet_cuda_status(cudaSetDevice(h->backend->options.device));
+    if (status == COMET_OK)
+        status = make(h);
     if (status != COMET_OK) {
         holder_free(&h->base);
         return status;

@@ -16,7 +16,8 @@
 typedef struct conv_case {
     int batch, height, width, channels;
     comet_conv2d conv;
-    int is_first; /* its input is the network's */
+    int is_first;  /* its input is the network's */
+    int is_shared; /* others use it, too; 2: and no gradient can be added, as channels are padded */
 } conv_case;
 
 typedef struct options {
@@ -76,6 +77,8 @@ static fixture fixture_new(train_bench *b, const conv_case *c, int training) {
     comet_value x = comet_graph_input(f.graph, c->height, c->width, c->channels);
     if (!c->is_first)
         x = comet_graph_relu(f.graph, x);
+    if (c->is_shared)
+        (void)comet_graph_relu(f.graph, x);
     comet_graph_output(f.graph, comet_graph_flatten(f.graph, comet_graph_conv2d(f.graph, "conv", x, &c->conv)));
     assert_ok(comet_graph_allocate(f.graph, b->cuda.space, 1));
     const comet_node *node = &f.graph->nodes[f.graph->node_count - 2];
@@ -306,6 +309,32 @@ static void check_backward(fixture *f, options o, arrays *a, const expected *e) 
     check_gradients(f, o, e, NULL, NULL);
 }
 
+/* dx of an input that has a gradient of other uses. Where channels are padded it is not added. */
+static void check_added(const fixture *f, options o, const conv_case *c, const arrays *a, const expected *e) {
+    comet_op_call call = f->call;
+    assert_int_equal(comet_cuda_conv.can_add_dx(&call), c->is_shared == 1);
+    if (c->is_shared != 1)
+        return;
+    train_values before = train_values_new(o.dtype, e->dx.count);
+    for (int64_t i = 0; i < before.count; i++)
+        train_values_set(&before, o.dtype, i, rng_gauss(&f->bench->r));
+    call.adds_dx = 1;
+    cuda_block dx = cuda_block_new(before.bytes, before.patterns);
+    cuda_block scratch = cuda_block_new(comet_cuda_conv.scratch(&call, 1), NULL);
+    call.x[0] = a->x_block.data;
+    call.dy = a->dy_block.data;
+    call.dx[0] = dx.data;
+    call.scratch = scratch.bytes ? scratch.data : NULL;
+    assert_ok(comet_cuda_conv.backward(&call));
+    void *found = train_read(f->bench, &dx);
+    check_sums("dx added", o, &e->dx, o.dtype, found, before.values, before.count);
+    assert_true(cuda_block_is_intact(&scratch) && cuda_block_is_intact(&dx));
+    cuda_block_free(&scratch);
+    cuda_block_free(&dx);
+    train_values_free(&before);
+    free(found);
+}
+
 static void check_case(train_bench *b, options o, const conv_case *c) {
     fixture f = fixture_new(b, c, 1);
     f.call.accumulate = 1; /* it may be asked for */
@@ -315,6 +344,7 @@ static void check_case(train_bench *b, options o, const conv_case *c) {
     forward(&f, &a);
     check_block("y", &f, o, &a.y_block, &e.y, f.bias_values);
     expect_unchanged(&f, &a.x_block, &a.x);
+    check_added(&f, o, c, &a, &e);
     check_backward(&f, o, &a, &e);
     expected_free(&e);
     arrays_free(&a);
@@ -322,31 +352,32 @@ static void check_case(train_bench *b, options o, const conv_case *c) {
 }
 
 static const conv_case cases[] = {
-    {2, 5, 7, 8, {.out = 8, .kernel = 3, .padding = 1}, 0},
-    {3, 7, 6, 3, {.out = 8, .kernel = 3, .stride = 2, .padding = 1}, 1}, /* images */
-    {2, 6, 5, 6, {.out = 16, .kernel = 1}, 0},                           /* padded, and dx is wanted */
-    {2, 9, 8, 16, {.out = 24, .kernel = 1, .stride = 2, .bias = 1}, 0},
-    {2, 8, 9, 16, {.out = 16, .kernel = 5, .stride = 2, .padding = 2, .groups = 16}, 0}, /* depthwise */
-    {1, 5, 5, 16, {.out = 24, .kernel = 3, .padding = 1, .groups = 4, .bias = 1}, 0},
-    {1, 6, 9, 8, {.out = 8, .kernel = 1, .kernel_width = 7, .padding = 0, .padding_width = 3}, 0},
-    {2, 11, 10, 3, {.out = 8, .kernel = 11, .stride = 4, .padding = 2, .bias = 1}, 1},
-    {5, 1, 1, 40, {.out = 10, .kernel = 1, .bias = 1}, 0}, /* of a squeeze-excite: out is no multiple of 8 */
+    {2, 5, 7, 8, {.out = 8, .kernel = 3, .padding = 1}, 0, 0},
+    {3, 7, 6, 3, {.out = 8, .kernel = 3, .stride = 2, .padding = 1}, 1, 0}, /* images */
+    {2, 6, 5, 6, {.out = 16, .kernel = 1}, 0, 2},                           /* padded, and dx is wanted */
+    {2, 9, 8, 16, {.out = 24, .kernel = 1, .stride = 2, .bias = 1}, 0, 1},
+    {2, 8, 9, 16, {.out = 16, .kernel = 5, .stride = 2, .padding = 2, .groups = 16}, 0, 1}, /* depthwise */
+    {1, 5, 5, 16, {.out = 24, .kernel = 3, .padding = 1, .groups = 4, .bias = 1}, 0, 0},
+    {1, 6, 9, 8, {.out = 8, .kernel = 1, .kernel_width = 7, .padding = 0, .padding_width = 3}, 0, 0},
+    {2, 11, 10, 3, {.out = 8, .kernel = 11, .stride = 4, .padding = 2, .bias = 1}, 1, 0},
+    {5, 1, 1, 40, {.out = 10, .kernel = 1, .bias = 1}, 0, 0}, /* of a squeeze-excite: out is no multiple of 8 */
+    {2, 6, 7, 16, {.out = 8, .kernel = 3, .padding = 1, .bias = 1}, 0, 1},
 };
 
 /* Few channels and strides: over blocks, or not where the comment says so. */
 static const conv_case strided[] = {
-    {2, 13, 16, 3, {.out = 8, .kernel = 7, .stride = 2, .padding = 3}, 1},             /* of ResNets */
-    {1, 27, 23, 3, {.out = 8, .kernel = 11, .stride = 4, .padding = 2, .bias = 1}, 1}, /* of AlexNet */
-    {2, 9, 8, 3, {.out = 8, .kernel = 3, .stride = 2, .padding = 1}, 1},               /* in fp32 not */
-    {2, 10, 9, 1, {.out = 8, .kernel = 5, .stride = 2, .padding = 2}, 1},
-    {1, 11, 14, 1, {.out = 16, .kernel = 3, .stride = 3, .padding = 1}, 1},
-    {2, 12, 8, 3, {.out = 8, .kernel = 4, .stride = 4}, 1},                           /* a block a window */
-    {1, 15, 17, 5, {.out = 8, .kernel = 7, .stride = 3, .padding = 3, .bias = 1}, 0}, /* dx is wanted */
-    {2, 9, 13, 3, {.out = 8, .kernel = 11, .stride = 4, .padding = 9}, 0},            /* much padding */
-    {1, 8, 11, 5, {.out = 8, .kernel = 5, .stride = 2}, 0},                           /* no padding */
-    {1, 9, 14, 3, {.out = 8, .kernel = 3, .kernel_width = 7, .stride = 2, .padding_width = 2}, 1}, /* in fp32 not */
-    {1, 6, 7, 3, {.out = 8, .kernel = 2, .stride = 3}, 1},                                         /* gaps: not */
-    {1, 7, 7, 1, {.out = 8, .kernel = 7, .stride = 2}, 1},                                         /* a single window */
+    {2, 13, 16, 3, {.out = 8, .kernel = 7, .stride = 2, .padding = 3}, 1, 0},             /* of ResNets */
+    {1, 27, 23, 3, {.out = 8, .kernel = 11, .stride = 4, .padding = 2, .bias = 1}, 1, 0}, /* of AlexNet */
+    {2, 9, 8, 3, {.out = 8, .kernel = 3, .stride = 2, .padding = 1}, 1, 0},               /* in fp32 not */
+    {2, 10, 9, 1, {.out = 8, .kernel = 5, .stride = 2, .padding = 2}, 1, 0},
+    {1, 11, 14, 1, {.out = 16, .kernel = 3, .stride = 3, .padding = 1}, 1, 0},
+    {2, 12, 8, 3, {.out = 8, .kernel = 4, .stride = 4}, 1, 0},                           /* a block a window */
+    {1, 15, 17, 5, {.out = 8, .kernel = 7, .stride = 3, .padding = 3, .bias = 1}, 0, 2}, /* dx is wanted */
+    {2, 9, 13, 3, {.out = 8, .kernel = 11, .stride = 4, .padding = 9}, 0, 0},            /* much padding */
+    {1, 8, 11, 5, {.out = 8, .kernel = 5, .stride = 2}, 0, 0},                           /* no padding */
+    {1, 9, 14, 3, {.out = 8, .kernel = 3, .kernel_width = 7, .stride = 2, .padding_width = 2}, 1, 0}, /* in fp32 not */
+    {1, 6, 7, 3, {.out = 8, .kernel = 2, .stride = 3}, 1, 0},                                         /* gaps: not */
+    {1, 7, 7, 1, {.out = 8, .kernel = 7, .stride = 2}, 1, 0}, /* a single window */
 };
 
 static void check_all(options o) {
@@ -380,7 +411,7 @@ static void test_fp16(void **state) {
 
 /* Many more pixels than a block sums. */
 static void test_long_bias(void **state) {
-    static const conv_case c = {2, 17, 19, 8, {.out = 40, .kernel = 1, .bias = 1}, 0};
+    static const conv_case c = {2, 17, 19, 8, {.out = 40, .kernel = 1, .bias = 1}, 0, 0};
     (void)state;
     for (size_t d = 0; d < 3; d++) {
         const options o = {dtypes[d], 1, 1};

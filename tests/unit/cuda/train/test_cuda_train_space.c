@@ -10,6 +10,9 @@
 #include "support/cuda/cuda_memory.h"
 #include "support/rng.h"
 #include "train/backend/cuda/base/space.h"
+#ifdef COMET_CUDA_EMULATION
+#include "emulation/emulation.h"
+#endif
 #include "train/graph/graph_impl.h"
 
 typedef struct bench {
@@ -362,6 +365,27 @@ static void test_search(void **state) {
     give(b, memory, COUNT);
 }
 
+#ifdef COMET_CUDA_EMULATION
+/* The caller's thread has chosen another GPU meanwhile. */
+static void test_other_gpu_is_current(void **state) {
+    bench *b = *state;
+    struct cudaPointerAttributes attributes;
+    emulation_set_devices(2, cudaSuccess);
+    cuda_must(cudaSetDevice(1));
+    float *memory = take(b, 4), value = 0;
+    cuda_must(cudaPointerGetAttributes(&attributes, memory));
+    assert_int_equal(attributes.device, 0);
+    cuda_must(cudaSetDevice(1));
+    assert_ok(b->space->fill(b->space, memory, 4, 2));
+    cuda_must(cudaSetDevice(1));
+    assert_ok(b->space->read(b->space, &value, memory + 3, sizeof value));
+    assert_true(value == 2);
+    give(b, memory, 4);
+    cuda_must(cudaSetDevice(0));
+    emulation_reset();
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_trips, set_up, tear_down),
@@ -375,6 +399,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_graph, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_stale, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_search, set_up, tear_down),
+#ifdef COMET_CUDA_EMULATION
+        cmocka_unit_test_setup_teardown(test_other_gpu_is_current, set_up, tear_down),
+#endif
     };
     if (cuda_skip())
         return 77;

@@ -17,6 +17,7 @@ typedef struct cuda_space {
     comet_allocator allocator_copy;
     const comet_allocator *allocator;
     cudaStream_t queue;
+    int device; /* the queue's */
     int *weights_stale;
     const char *watched; /* NULL: everything is */
     size_t watched_bytes;
@@ -31,10 +32,15 @@ static cuda_space *of(comet_space *space) {
     return (cuda_space *)space;
 }
 
+/* Which GPU is meant is a matter of the thread, and another one may call, or have asked for another GPU meanwhile. */
+static comet_status choose_device(const cuda_space *s) {
+    return comet_cuda_status(cudaSetDevice(s->device));
+}
+
 /* Of fewer bytes cudaMalloc gives none, and that is no address. */
 static comet_status take(comet_space *space, size_t bytes, void **memory) {
-    (void)space;
     *memory = NULL;
+    COMET_TRY(choose_device(of(space)));
     return comet_cuda_status(cudaMalloc(memory, bytes ? bytes : 1));
 }
 
@@ -167,6 +173,7 @@ static comet_status write_piece(cuda_space *s, char *memory, const char *host, s
 static comet_status write(comet_space *space, void *memory, const void *host, size_t bytes) {
     cuda_space *s = of(space);
     note_write(s, memory, bytes);
+    COMET_TRY(choose_device(s));
     for (size_t at = 0; at < bytes; at += STAGE)
         COMET_TRY(
             write_piece(s, (char *)memory + at, (const char *)host + at, bytes - at < STAGE ? bytes - at : STAGE));
@@ -186,6 +193,7 @@ static comet_status read_piece(cuda_space *s, char *host, const char *memory, si
 
 static comet_status read(comet_space *space, void *host, const void *memory, size_t bytes) {
     cuda_space *s = of(space);
+    COMET_TRY(choose_device(s));
     for (size_t at = 0; at < bytes; at += STAGE)
         COMET_TRY(read_piece(s, (char *)host + at, (const char *)memory + at, bytes - at < STAGE ? bytes - at : STAGE));
     return COMET_OK;
@@ -199,11 +207,13 @@ comet_status comet_cuda_space_plain(comet_space *space, const float *values, int
 
 static comet_status copy(comet_space *space, void *to, const void *from, size_t bytes) {
     note_write(of(space), to, bytes);
+    COMET_TRY(choose_device(of(space)));
     return bytes ? copy_async(of(space), to, from, bytes, cudaMemcpyDeviceToDevice) : COMET_OK;
 }
 
 static comet_status fill(comet_space *space, float *values, int64_t count, float value) {
     note_write(of(space), values, (size_t)count * sizeof *values);
+    COMET_TRY(choose_device(of(space)));
     return comet_cuda_status(comet_cuda_launch_fill(values, count, value, of(space)->queue));
 }
 
@@ -247,6 +257,7 @@ int comet_cuda_space_found(const comet_space *space) {
 static comet_status find_nonfinite(comet_space *space, const comet_span *spans, int count, int *first) {
     const int *unused;
     *first = -1;
+    COMET_TRY(choose_device(of(space)));
     COMET_TRY(comet_cuda_space_search(space, spans, count, &unused));
     COMET_TRY(await(of(space)));
     *first = comet_cuda_space_found(space);
@@ -274,7 +285,9 @@ comet_status comet_cuda_space_new(cudaStream_t queue, const comet_allocator *all
     s->allocator = comet_memory_hold(&s->allocator_copy, allocator);
     s->queue = queue;
     s->weights_stale = weights_stale;
-    comet_status status = comet_cuda_record_reserve(&s->stage, STAGE);
+    comet_status status = comet_cuda_status(cudaGetDevice(&s->device));
+    if (status == COMET_OK)
+        status = comet_cuda_record_reserve(&s->stage, STAGE);
     if (status == COMET_OK)
         status = comet_cuda_record_reserve(&s->found, sizeof(int));
     if (status != COMET_OK) {

@@ -62,44 +62,54 @@ static cudnnBackendDescriptor_t make_geometry(comet_cudnn_descriptors *d, const 
     return g;
 }
 
-/* The three ways differ in the names of their attributes alone. */
-static const struct {
+typedef struct way_names {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t geometry, tensors[COMET_CUDNN_TENSORS], alpha, beta;
-} ways[COMET_CUDNN_WAYS] = {
-    [COMET_CUDNN_FORWARD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                             {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-    [COMET_CUDNN_BY_INPUT] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                              {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
-    [COMET_CUDNN_BY_FILTER] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                               {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
-};
+} way_names;
+
+static const way_names forward = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                                  {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+static const way_names by_input = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                                   {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+static const way_names by_filter = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                                    {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+
+/* The ways differ in the names of their attributes, and in whether they add. */
+static const struct {
+    const way_names *names;
+    float beta;
+} ways[COMET_CUDNN_WAYS] = {[COMET_CUDNN_FORWARD] = {&forward, 0},
+                            [COMET_CUDNN_BY_INPUT] = {&by_input, 0},
+                            [COMET_CUDNN_BY_FILTER] = {&by_filter, 0},
+                            [COMET_CUDNN_ADD_INPUT] = {&by_input, 1}};
 
 static cudnnBackendDescriptor_t make_operation(comet_cudnn_descriptors *d, const comet_cudnn_conv *conv) {
-    const float one = 1, zero = 0;
+    const way_names *names = ways[conv->way].names;
+    const float alpha = 1, beta = ways[conv->way].beta;
     cudnnBackendDescriptor_t tensors[COMET_CUDNN_TENSORS];
     for (int i = 0; i < COMET_CUDNN_TENSORS; i++)
         tensors[i] = make_tensor(d, conv, i);
-    cudnnBackendDescriptor_t geometry = make_geometry(d, conv), o = comet_cudnn_make(d, ways[conv->way].type);
-    comet_cudnn_refer(d, o, ways[conv->way].geometry, geometry);
+    cudnnBackendDescriptor_t geometry = make_geometry(d, conv), o = comet_cudnn_make(d, names->type);
+    comet_cudnn_refer(d, o, names->geometry, geometry);
     for (int i = 0; i < COMET_CUDNN_TENSORS; i++)
-        comet_cudnn_refer(d, o, ways[conv->way].tensors[i], tensors[i]);
-    comet_cudnn_set(d, o, ways[conv->way].alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    comet_cudnn_set(d, o, ways[conv->way].beta, CUDNN_TYPE_FLOAT, 1, &zero);
+        comet_cudnn_refer(d, o, names->tensors[i], tensors[i]);
+    comet_cudnn_set(d, o, names->alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
+    comet_cudnn_set(d, o, names->beta, CUDNN_TYPE_FLOAT, 1, &beta);
     comet_cudnn_finish(d, "an operation", o);
     return o;
 }

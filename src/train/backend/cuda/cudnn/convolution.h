@@ -9,6 +9,7 @@ typedef enum comet_cudnn_way {
     COMET_CUDNN_FORWARD,   /* y of x and filter */
     COMET_CUDNN_BY_INPUT,  /* dx of filter and dy */
     COMET_CUDNN_BY_FILTER, /* dw of x and dy */
+    COMET_CUDNN_ADD_INPUT, /* as BY_INPUT, added to what is in dx */
     COMET_CUDNN_WAYS
 } comet_cudnn_way;
 
@@ -34,9 +35,9 @@ static inline int64_t comet_cudnn_tensor_name(int tensor) {
 
 /* Which of the three is written. */
 static inline int comet_cudnn_result(const comet_cudnn_conv *conv) {
-    return conv->way == COMET_CUDNN_FORWARD    ? COMET_CUDNN_Y
-           : conv->way == COMET_CUDNN_BY_INPUT ? COMET_CUDNN_X
-                                               : COMET_CUDNN_W;
+    return conv->way == COMET_CUDNN_FORWARD     ? COMET_CUDNN_Y
+           : conv->way == COMET_CUDNN_BY_FILTER ? COMET_CUDNN_W
+                                                : COMET_CUDNN_X;
 }
 
 /* Extents of one of the tensors, as cuDNN counts them: n, c, h, w or k, c, r, s. */

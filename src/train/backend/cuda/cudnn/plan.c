@@ -32,25 +32,24 @@ static void read_engine(comet_cudnn_descriptors *d, cudnnBackendDescriptor_t con
     plan->behaviour = read_notes(d, engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE);
 }
 
+/* cuDNN does not say how many there are before there are descriptors to put them in. */
 static void read_knobs(comet_cudnn_descriptors *d, cudnnBackendDescriptor_t config, comet_cudnn_choice *choice) {
-    cudnnBackendDescriptor_t knobs[COMET_CUDNN_KNOBS] = {0};
-    int64_t count =
-        comet_cudnn_get(d, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, NULL);
+    cudnnBackendDescriptor_t knobs[COMET_CUDNN_KNOBS];
     choice->knobs = -1;
-    if (count > COMET_CUDNN_KNOBS || !comet_cudnn_is_fine(d))
-        return;
-    for (int64_t i = 0; i < count; i++)
+    for (int i = 0; i < COMET_CUDNN_KNOBS; i++)
         knobs[i] = comet_cudnn_make(d, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-    if (count > 0)
-        count =
-            comet_cudnn_get(d, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, knobs);
+    const int64_t count = comet_cudnn_get(d, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                          COMET_CUDNN_KNOBS, knobs);
+    if (count >= COMET_CUDNN_KNOBS) /* there may be more */
+        return;
     for (int64_t i = 0; i < count; i++) {
         int type = 0; /* an enumeration of C */
         comet_cudnn_get(d, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type);
         comet_cudnn_get(d, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &choice->knob[i].value);
         choice->knob[i].type = type;
     }
-    choice->knobs = comet_cudnn_is_fine(d) ? (int32_t)count : -1;
+    if (comet_cudnn_is_fine(d))
+        choice->knobs = (int32_t)count;
 }
 
 /* Without the knobs a plan is as good, but for being made again. */

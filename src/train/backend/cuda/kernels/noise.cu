@@ -7,7 +7,7 @@
 
 constexpr u32 THREADS = 256;
 constexpr int64_t MOST_BLOCKS = 4096;
-constexpr u32 NAPS = 250;
+constexpr u64 PAUSE = 300000; // nanoseconds: longer than it takes to issue some kernels
 
 __device__ __forceinline__ float noise_of(u64 at, u32 seed) {
     u32 h = ((u32)at + seed * 0x9e3779b9u) ^ (u32)(at >> 32) * 0x85ebca6bu;
@@ -32,15 +32,24 @@ comet_status comet_cuda_noise(void *values, comet_dtype dtype, int64_t count, ui
     }));
 }
 
-__global__ static void nap(u32 times) {
 #ifdef COMET_CUDA_EMULATION
-    (void)times;
+__device__ static u64 nanoseconds() {
+    static u64 now;
+    return now += PAUSE;
+}
 #else
-    for (u32 i = 0; i < times; i++)
-        __nanosleep(1000);
+__device__ static u64 nanoseconds() {
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
 #endif
+
+__global__ static void spin(u64 time) {
+    const u64 begin = nanoseconds();
+    while (nanoseconds() - begin < time) {}
 }
 
 comet_status comet_cuda_pause(cudaStream_t queue) {
-    return comet_cuda_status(launch(nap, dim3(1), dim3(1), queue, NAPS));
+    return comet_cuda_status(launch(spin, dim3(1), dim3(1), queue, PAUSE));
 }

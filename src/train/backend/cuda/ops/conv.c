@@ -68,8 +68,12 @@ static int is_padded(const conv_state *s) {
     return s->channels != s->conv.channels;
 }
 
+static int is_by_input(comet_cudnn_way way) {
+    return way == COMET_CUDNN_BY_INPUT || way == COMET_CUDNN_ADD_INPUT;
+}
+
 static const comet_cudnn_conv *computed(const conv_state *s, comet_cudnn_way way) {
-    return way == COMET_CUDNN_BY_INPUT ? &s->by_input : &s->conv;
+    return is_by_input(way) ? &s->by_input : &s->conv;
 }
 
 static size_t padded_bytes(const conv_state *s, comet_cudnn_way way, int tensor) {
@@ -91,12 +95,35 @@ static comet_status make_plan(conv_state *s, comet_cudnn_way way) {
     return comet_cudnn_plan_for(s->cudnn, &conv, &s->plans[way]);
 }
 
-/* A gradient by the network's input is not computed in training. */
+/* 1: others use the input, too, so that there may be a gradient to add to. */
+static int shares_input(const comet_op_call *call) {
+    const comet_graph *g = call->graph;
+    const comet_value x = call->node->input[0];
+    int uses = 0;
+    for (int i = 0; i < g->node_count; i++)
+        for (int k = 0; k < g->nodes[i].inputs; k++)
+            uses += g->nodes[i].input[k] == x;
+    return uses > 1;
+}
+
+/* A gradient by the network's input is not computed in training. What adds to one is not needed where it is refused. */
 static comet_status make_plans(conv_state *s, const comet_op_call *call) {
     COMET_TRY(make_plan(s, COMET_CUDNN_FORWARD));
-    if (call->training)
-        COMET_TRY(make_plan(s, COMET_CUDNN_BY_FILTER));
-    return call->training && call->node->input[0] != call->graph->input ? make_plan(s, COMET_CUDNN_BY_INPUT) : COMET_OK;
+    if (!call->training)
+        return COMET_OK;
+    COMET_TRY(make_plan(s, COMET_CUDNN_BY_FILTER));
+    if (call->node->input[0] == call->graph->input)
+        return COMET_OK;
+    if (!is_padded(s) && shares_input(call)) {
+        const comet_status status = make_plan(s, COMET_CUDNN_ADD_INPUT);
+        if (status != COMET_OK && status != COMET_ERROR_UNSUPPORTED)
+            return status;
+    }
+    return make_plan(s, COMET_CUDNN_BY_INPUT);
+}
+
+static int conv_can_add_dx(const comet_op_call *call) {
+    return ((const conv_state *)call->state)->plans[COMET_CUDNN_ADD_INPUT] != NULL;
 }
 
 static void conv_forget(void *state) {
@@ -160,11 +187,15 @@ static parts by_filter_parts(const conv_state *s, const comet_op_call *call, scr
     return p;
 }
 
-static parts by_input_parts(const conv_state *s, scratch_cursor *scratch) {
+static comet_cudnn_way way_by_input(const comet_op_call *call) {
+    return call->adds_dx ? COMET_CUDNN_ADD_INPUT : COMET_CUDNN_BY_INPUT;
+}
+
+static parts by_input_parts(const conv_state *s, comet_cudnn_way way, scratch_cursor *scratch) {
     parts p;
-    p.x = take(scratch, padded_bytes(s, COMET_CUDNN_BY_INPUT, COMET_CUDNN_X));
-    p.w = take(scratch, padded_bytes(s, COMET_CUDNN_BY_INPUT, COMET_CUDNN_W));
-    p.workspace = take(scratch, workspace_of(s, COMET_CUDNN_BY_INPUT));
+    p.x = take(scratch, padded_bytes(s, way, COMET_CUDNN_X));
+    p.w = take(scratch, padded_bytes(s, way, COMET_CUDNN_W));
+    p.workspace = take(scratch, workspace_of(s, way));
     return p;
 }
 
@@ -185,7 +216,7 @@ static size_t conv_scratch(const comet_op_call *call, int backward) {
     take(&counts[0], bias_bytes(s, call));
     by_filter_parts(s, call, &counts[1]);
     if (s->plans[COMET_CUDNN_BY_INPUT])
-        by_input_parts(s, &counts[2]);
+        by_input_parts(s, way_by_input(call), &counts[2]);
     const size_t bytes = counts[0].bytes > counts[1].bytes ? counts[0].bytes : counts[1].bytes;
     return bytes > counts[2].bytes ? bytes : counts[2].bytes;
 }
@@ -220,8 +251,7 @@ static comet_status bring(const comet_op_call *call, comet_cudnn_way way, int te
     *taken = room ? room : values;
     if (!room)
         return COMET_OK;
-    return s->is_blocked && way != COMET_CUDNN_BY_INPUT ? block(call, tensor, values, room)
-                                                        : pad(call, tensor, values, room);
+    return s->is_blocked && !is_by_input(way) ? block(call, tensor, values, room) : pad(call, tensor, values, room);
 }
 
 static const void *weights_of(const comet_op_call *call) {
@@ -278,7 +308,7 @@ static comet_status make_late(conv_state *s) {
     scratch_cursor count = {NULL, 0};
     if (!s->plans[COMET_CUDNN_BY_INPUT])
         COMET_TRY(make_plan(s, COMET_CUDNN_BY_INPUT));
-    by_input_parts(s, &count);
+    by_input_parts(s, COMET_CUDNN_BY_INPUT, &count);
     return s->late || count.bytes == 0 ? COMET_OK : comet_cuda_status(cudaMalloc(&s->late, count.bytes));
 }
 
@@ -288,10 +318,10 @@ static comet_status by_input(const comet_op_call *call) {
     if (is_late)
         COMET_TRY(make_late(s));
     scratch_cursor scratch = {is_late ? s->late : call->scratch, 0};
-    const parts p = by_input_parts(s, &scratch);
+    const parts p = by_input_parts(s, way_by_input(call), &scratch);
     const void *w;
-    COMET_TRY(bring(call, COMET_CUDNN_BY_INPUT, COMET_CUDNN_W, weights_of(call), p.w, &w));
-    COMET_TRY(run(call, COMET_CUDNN_BY_INPUT, p.x ? p.x : call->dx[0], w, call->dy, p.workspace));
+    COMET_TRY(bring(call, way_by_input(call), COMET_CUDNN_W, weights_of(call), p.w, &w));
+    COMET_TRY(run(call, way_by_input(call), p.x ? p.x : call->dx[0], w, call->dy, p.workspace));
     return p.x ? comet_cuda_cut_channels(call->dx[0], p.x, call->backend->dtype, rows_of(s, COMET_CUDNN_X),
                                          s->by_input.channels, s->channels, comet_cuda_queue(call))
                : COMET_OK;
@@ -308,4 +338,5 @@ const comet_op_kernel comet_cuda_conv = {.prepare = conv_prepare,
                                          .forget = conv_forget,
                                          .scratch = conv_scratch,
                                          .forward = conv_forward,
-                                         .backward = conv_backward};
+                                         .backward = conv_backward,
+                                         .can_add_dx = conv_can_add_dx};
