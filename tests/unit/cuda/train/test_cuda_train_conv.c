@@ -364,10 +364,28 @@ static const conv_case cases[] = {
     {2, 6, 7, 16, {.out = 8, .kernel = 3, .padding = 1, .bias = 1}, 0, 1},
 };
 
+/* Few channels and strides: over blocks, or not where the comment says so. */
+static const conv_case strided[] = {
+    {2, 13, 16, 3, {.out = 8, .kernel = 7, .stride = 2, .padding = 3}, 1, 0},             /* of ResNets */
+    {1, 27, 23, 3, {.out = 8, .kernel = 11, .stride = 4, .padding = 2, .bias = 1}, 1, 0}, /* of AlexNet */
+    {2, 9, 8, 3, {.out = 8, .kernel = 3, .stride = 2, .padding = 1}, 1, 0},               /* in fp32 not */
+    {2, 10, 9, 1, {.out = 8, .kernel = 5, .stride = 2, .padding = 2}, 1, 0},
+    {1, 11, 14, 1, {.out = 16, .kernel = 3, .stride = 3, .padding = 1}, 1, 0},
+    {2, 12, 8, 3, {.out = 8, .kernel = 4, .stride = 4}, 1, 0},                           /* a block a window */
+    {1, 15, 17, 5, {.out = 8, .kernel = 7, .stride = 3, .padding = 3, .bias = 1}, 0, 2}, /* dx is wanted */
+    {2, 9, 13, 3, {.out = 8, .kernel = 11, .stride = 4, .padding = 9}, 0, 0},            /* much padding */
+    {1, 8, 11, 5, {.out = 8, .kernel = 5, .stride = 2}, 0, 0},                           /* no padding */
+    {1, 9, 14, 3, {.out = 8, .kernel = 3, .kernel_width = 7, .stride = 2, .padding_width = 2}, 1, 0}, /* in fp32 not */
+    {1, 6, 7, 3, {.out = 8, .kernel = 2, .stride = 3}, 1, 0},                                         /* gaps: not */
+    {1, 7, 7, 1, {.out = 8, .kernel = 7, .stride = 2}, 1, 0}, /* a single window */
+};
+
 static void check_all(options o) {
     train_bench *b = bench_of(o, 7);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_case(b, o, &cases[i]);
+    for (size_t i = 0; i < sizeof strided / sizeof *strided; i++)
+        check_case(b, o, &strided[i]);
     bench_end(b);
 }
 
@@ -442,6 +460,36 @@ static char *choices_of(const train_bench *b) {
     assert_int_equal(comet_cudnn_choices_write(b->cuda.cudnn, text, length + 1), length);
     assert_int_equal(strlen(text), length);
     return text;
+}
+
+/* Forward and gradient of the filter: what cuDNN is asked for, as choices say it. */
+static void expect_planned(comet_dtype dtype, const conv_case *c, const char *shape) {
+    const options o = {dtype, 0, 1};
+    char line[96];
+    train_bench *b = bench_of(o, 3);
+    free(forward_bits(b, c));
+    char *text = choices_of(b);
+    for (int i = 0; i < 2; i++) {
+        const int way = i ? COMET_CUDNN_BY_FILTER : COMET_CUDNN_FORWARD;
+        snprintf(line, sizeof line, "\n%d %d %s ", way, (int)dtype, shape);
+        if (!strstr(text, line))
+            fail_msg("no '%s' among\n%s", line + 1, text);
+    }
+    free(text);
+    bench_end(b);
+}
+
+static void test_blocks(void **state) {
+    (void)state;
+    expect_planned(COMET_F32, &strided[0], "2 10 11 12 8 4 4 1 0 0 1");
+    expect_planned(COMET_BF16, &strided[0], "2 10 11 16 8 4 4 1 0 0 1");
+    expect_planned(COMET_F32, &strided[1], "1 8 7 48 8 3 3 1 0 0 1");
+    expect_planned(COMET_F32, &strided[2], "2 9 8 4 8 3 3 2 1 1 1");
+    expect_planned(COMET_F16, &strided[2], "2 6 5 16 8 2 2 1 0 0 1");
+    expect_planned(COMET_F32, &strided[5], "2 3 2 48 8 1 1 1 0 0 1");
+    expect_planned(COMET_BF16, &strided[9], "1 5 9 16 8 2 4 1 0 0 1");
+    expect_planned(COMET_F32, &strided[10], "1 6 7 4 8 2 2 3 0 0 1");
+    expect_planned(COMET_F32, &cases[2], "2 6 5 8 16 1 1 1 0 0 1"); /* no stride */
 }
 
 /* Another process that has the choices makes the same plans, without timing any. */
@@ -771,6 +819,7 @@ int main(void) {
         cmocka_unit_test(test_fp16),
         cmocka_unit_test(test_long_bias),
         cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_damaged_choices),
         cmocka_unit_test(test_capture),

@@ -2,21 +2,25 @@
 /*
  * Convolutions. cuDNN takes activations and filters as they lie in memory, but for few channels: where they are no
  * multiple of 16 bytes, as those of images, rows of zeros are put behind them, since kernels for tensor cores want it
- * so. Gradients of filters go into the parameter's array at once where they are fp32 and not added; else into scratch
- * memory, and from there in fp32.
+ * so; or, with a stride, blocks of pixels become the pixels (conv_blocks.h). Gradients of filters go into the
+ * parameter's array at once where they are fp32 and not added; else into scratch memory, and from there in fp32.
  */
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/memory.h"
 #include "train/backend/cuda/cudnn/cudnn.h"
-#include "train/backend/cuda/kernels/conv_bias.h"
-#include "train/backend/cuda/kernels/conv_channels.h"
+#include "train/backend/cuda/kernels/conv/conv_bias.h"
+#include "train/backend/cuda/kernels/conv/conv_channels.h"
+#include "train/backend/cuda/ops/conv_blocks.h"
 
 typedef struct conv_state {
     const comet_allocator *allocator;
-    comet_cudnn_conv conv; /* as cuDNN computes it */
+    comet_cudnn_conv conv; /* as cuDNN computes it, but for x's gradient if is_blocked */
     int channels;          /* of x; less than the above if it is padded */
+    int is_blocked;        /* y and the filter's gradient are computed over `blocks` */
+    comet_cuda_conv_blocks blocks;
+    comet_cudnn_conv by_input; /* for x's gradient: padded at most */
     comet_cudnn *cudnn;
     const comet_cudnn_plan *plans[COMET_CUDNN_WAYS]; /* NULL: not needed */
     comet_cudnn_run runs[COMET_CUDNN_WAYS];
@@ -64,21 +68,29 @@ static int is_padded(const conv_state *s) {
     return s->channels != s->conv.channels;
 }
 
-static size_t padded_bytes(const conv_state *s, int tensor) {
-    return is_padded(s) ? comet_cudnn_tensor_bytes(&s->conv, tensor) : 0;
+static int is_by_input(comet_cudnn_way way) {
+    return way == COMET_CUDNN_BY_INPUT || way == COMET_CUDNN_ADD_INPUT;
 }
 
-/* Rows of channels: pixels of x or places of the filter. */
+static const comet_cudnn_conv *computed(const conv_state *s, comet_cudnn_way way) {
+    return is_by_input(way) ? &s->by_input : &s->conv;
+}
+
+static size_t padded_bytes(const conv_state *s, comet_cudnn_way way, int tensor) {
+    return is_padded(s) ? comet_cudnn_tensor_bytes(computed(s, way), tensor) : 0;
+}
+
+/* Rows of channels: pixels of x or y, or places of the filter. */
 static int64_t rows_of(const conv_state *s, int tensor) {
     int64_t e[4];
-    comet_cudnn_extents(&s->conv, tensor, e);
+    comet_cudnn_extents(&s->by_input, tensor, e);
     return e[0] * e[2] * e[3];
 }
 
 /* ---- plans ---- */
 
 static comet_status make_plan(conv_state *s, comet_cudnn_way way) {
-    comet_cudnn_conv conv = s->conv;
+    comet_cudnn_conv conv = *computed(s, way);
     conv.way = way;
     return comet_cudnn_plan_for(s->cudnn, &conv, &s->plans[way]);
 }
@@ -133,8 +145,9 @@ static comet_status conv_prepare(const comet_op_call *call, void **state) {
     memset(s, 0, sizeof *s);
     s->allocator = b->allocator;
     s->cudnn = b->cudnn;
-    s->conv = conv_of(call, COMET_CUDNN_FORWARD);
+    s->conv = s->by_input = conv_of(call, COMET_CUDNN_FORWARD);
     s->channels = comet_value_shape(call->graph, call->node->input[0])->channels;
+    s->is_blocked = comet_cuda_conv_blocks_of(&s->by_input, s->channels, &s->blocks, &s->conv);
     comet_status status = make_plans(s, call);
     if (status != COMET_OK) {
         conv_forget(s);
@@ -156,8 +169,8 @@ static size_t workspace_of(const conv_state *s, comet_cudnn_way way) {
 
 static parts forward_parts(const conv_state *s, scratch_cursor *scratch) {
     parts p;
-    p.x = take(scratch, padded_bytes(s, COMET_CUDNN_X));
-    p.w = take(scratch, padded_bytes(s, COMET_CUDNN_W));
+    p.x = take(scratch, padded_bytes(s, COMET_CUDNN_FORWARD, COMET_CUDNN_X));
+    p.w = take(scratch, padded_bytes(s, COMET_CUDNN_FORWARD, COMET_CUDNN_W));
     p.workspace = take(scratch, workspace_of(s, COMET_CUDNN_FORWARD));
     return p;
 }
@@ -168,7 +181,7 @@ static int filter_is_apart(const conv_state *s, const comet_op_call *call) {
 
 static parts by_filter_parts(const conv_state *s, const comet_op_call *call, scratch_cursor *scratch) {
     parts p;
-    p.x = take(scratch, padded_bytes(s, COMET_CUDNN_X));
+    p.x = take(scratch, padded_bytes(s, COMET_CUDNN_BY_FILTER, COMET_CUDNN_X));
     p.w = take(scratch, filter_is_apart(s, call) ? comet_cudnn_tensor_bytes(&s->conv, COMET_CUDNN_W) : 0);
     p.workspace = take(scratch, workspace_of(s, COMET_CUDNN_BY_FILTER));
     return p;
@@ -180,8 +193,8 @@ static comet_cudnn_way way_by_input(const comet_op_call *call) {
 
 static parts by_input_parts(const conv_state *s, comet_cudnn_way way, scratch_cursor *scratch) {
     parts p;
-    p.x = take(scratch, padded_bytes(s, COMET_CUDNN_X));
-    p.w = take(scratch, padded_bytes(s, COMET_CUDNN_W));
+    p.x = take(scratch, padded_bytes(s, way, COMET_CUDNN_X));
+    p.w = take(scratch, padded_bytes(s, way, COMET_CUDNN_W));
     p.workspace = take(scratch, workspace_of(s, way));
     return p;
 }
@@ -217,13 +230,28 @@ static comet_status run(const comet_op_call *call, comet_cudnn_way way, const vo
     return comet_cudnn_execute(s->cudnn, s->plans[way], &s->runs[way], tensors, workspace);
 }
 
-/* The tensor as cuDNN takes it: itself, or a padded copy at `room`. */
-static comet_status pad(const comet_op_call *call, int tensor, const void *values, void *room, const void **taken) {
+static comet_status pad(const comet_op_call *call, int tensor, const void *values, void *room) {
+    const conv_state *s = call->state;
+    return comet_cuda_pad_channels(room, values, call->backend->dtype, rows_of(s, tensor), s->channels,
+                                   s->by_input.channels, comet_cuda_queue(call));
+}
+
+static comet_status block(const comet_op_call *call, int tensor, const void *values, void *room) {
+    const conv_state *s = call->state;
+    const comet_dtype dtype = call->backend->dtype;
+    return tensor == COMET_CUDNN_X
+               ? comet_cuda_conv_block_pixels(&s->blocks, room, values, dtype, comet_cuda_queue(call))
+               : comet_cuda_conv_block_filter(&s->blocks, room, values, dtype, comet_cuda_queue(call));
+}
+
+/* The tensor as cuDNN takes it: itself, or a copy at `room`, in blocks or padded. */
+static comet_status bring(const comet_op_call *call, comet_cudnn_way way, int tensor, const void *values, void *room,
+                          const void **taken) {
     const conv_state *s = call->state;
     *taken = room ? room : values;
-    return room ? comet_cuda_pad_channels(room, values, call->backend->dtype, rows_of(s, tensor), s->channels,
-                                          s->conv.channels, comet_cuda_queue(call))
-                : COMET_OK;
+    if (!room)
+        return COMET_OK;
+    return s->is_blocked && !is_by_input(way) ? block(call, tensor, values, room) : pad(call, tensor, values, room);
 }
 
 static const void *weights_of(const comet_op_call *call) {
@@ -237,8 +265,8 @@ static comet_status conv_forward(const comet_op_call *call) {
     scratch_cursor scratch = {call->scratch, 0};
     const parts p = forward_parts(s, &scratch);
     const void *x, *w;
-    COMET_TRY(pad(call, COMET_CUDNN_X, call->x[0], p.x, &x));
-    COMET_TRY(pad(call, COMET_CUDNN_W, weights_of(call), p.w, &w));
+    COMET_TRY(bring(call, COMET_CUDNN_FORWARD, COMET_CUDNN_X, call->x[0], p.x, &x));
+    COMET_TRY(bring(call, COMET_CUDNN_FORWARD, COMET_CUDNN_W, weights_of(call), p.w, &w));
     COMET_TRY(run(call, COMET_CUDNN_FORWARD, x, w, call->y, p.workspace));
     return bias ? comet_cuda_conv_add_bias(call->y, bias->value, call->backend->dtype, rows_of(s, COMET_CUDNN_Y),
                                            s->conv.out, comet_cuda_queue(call))
@@ -253,18 +281,26 @@ static comet_status by_bias(const comet_op_call *call) {
                 : COMET_OK;
 }
 
+/* What cuDNN left in scratch memory to the parameter. */
+static comet_status take_gradient(const comet_op_call *call, float *gradient, const void *values) {
+    const conv_state *s = call->state;
+    const comet_dtype dtype = call->backend->dtype;
+    const int padded = s->conv.channels / s->conv.groups, channels = s->channels / s->conv.groups;
+    return s->is_blocked ? comet_cuda_conv_unblock_gradient(&s->blocks, gradient, values, dtype, call->accumulate,
+                                                            comet_cuda_queue(call))
+                         : comet_cuda_take_gradient(gradient, values, dtype, rows_of(s, COMET_CUDNN_W), padded,
+                                                    channels, call->accumulate, comet_cuda_queue(call));
+}
+
 static comet_status by_filter(const comet_op_call *call) {
     const conv_state *s = call->state;
     const comet_parameter *w = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT);
     scratch_cursor scratch = {call->scratch, 0};
     const parts p = by_filter_parts(s, call, &scratch);
-    const int padded = s->conv.channels / s->conv.groups, channels = s->channels / s->conv.groups;
     const void *x;
-    COMET_TRY(pad(call, COMET_CUDNN_X, call->x[0], p.x, &x));
+    COMET_TRY(bring(call, COMET_CUDNN_BY_FILTER, COMET_CUDNN_X, call->x[0], p.x, &x));
     COMET_TRY(run(call, COMET_CUDNN_BY_FILTER, x, p.w ? p.w : w->gradient, call->dy, p.workspace));
-    return p.w ? comet_cuda_take_gradient(w->gradient, p.w, call->backend->dtype, rows_of(s, COMET_CUDNN_W), padded,
-                                          channels, call->accumulate, comet_cuda_queue(call))
-               : COMET_OK;
+    return p.w ? take_gradient(call, w->gradient, p.w) : COMET_OK;
 }
 
 /* What was not planned is made when it is asked for the first time, with memory of its own. */
@@ -284,10 +320,10 @@ static comet_status by_input(const comet_op_call *call) {
     scratch_cursor scratch = {is_late ? s->late : call->scratch, 0};
     const parts p = by_input_parts(s, way_by_input(call), &scratch);
     const void *w;
-    COMET_TRY(pad(call, COMET_CUDNN_W, weights_of(call), p.w, &w));
+    COMET_TRY(bring(call, way_by_input(call), COMET_CUDNN_W, weights_of(call), p.w, &w));
     COMET_TRY(run(call, way_by_input(call), p.x ? p.x : call->dx[0], w, call->dy, p.workspace));
     return p.x ? comet_cuda_cut_channels(call->dx[0], p.x, call->backend->dtype, rows_of(s, COMET_CUDNN_X),
-                                         s->conv.channels, s->channels, comet_cuda_queue(call))
+                                         s->by_input.channels, s->channels, comet_cuda_queue(call))
                : COMET_OK;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A bias for each channel, and its gradient. Channels are the last dimension, so that threads side by side read values
 // side by side, 16 bytes each where rows allow it.
-#include "train/backend/cuda/kernels/conv_bias.h"
+#include "train/backend/cuda/kernels/conv/conv_bias.h"
 
 #include "codec/cuda/runtime.h"
 #include "codec/cuda/values.cuh"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of channels made longer or shorter. All of it waits for memory: padding writes 16 bytes a thread, and what it
 // reads of a row its neighbours read, too.
-#include "train/backend/cuda/kernels/conv_channels.h"
+#include "train/backend/cuda/kernels/conv/conv_channels.h"
 
 #include "codec/cuda/runtime.h"
 #include "codec/cuda/values.cuh"
