@@ -65,8 +65,8 @@ static void check_recorded(comet_trainer_options o, comet_dtype dtype, double ra
     assert_int_equal(comet_trainer_is_recorded(replayed), 1);
     assert_int_equal(comet_trainer_is_recorded(issued), 0);
     if (calls_now() && few * 4 > many)
-        fail_msg("%llu calls in a step that is replayed, %llu in one that is issued", (unsigned long long)few,
-                 (unsigned long long)many);
+        fail_msg("%s: %llu calls in a step that is replayed, %llu in one that is issued", o.codec,
+                 (unsigned long long)few, (unsigned long long)many);
     for (int i = 0; i < evaluations; i++) {
         const int count = o.batch - i / 3; /* each kind several times */
         assert_true(evaluate(replayed, count) == evaluate(issued, count));
@@ -77,16 +77,16 @@ static void check_recorded(comet_trainer_options o, comet_dtype dtype, double ra
 
 static void test_recorded(void **state) {
     (void)state;
-    check_recorded(small("resnet8", "none"), COMET_F32, 0.01, 3, 6);
-    check_recorded(small("resnet8", "eb"), COMET_BF16, 0.01, 5, 0);
-    check_recorded(small("resnet8", "eb+offload"), COMET_F32, 0.01, 4, 0);
-    check_recorded(small("resnet8", "recompute"), COMET_F32, 0.01, 3, 0);
+    check_recorded(small("resnet8", "none"), COMET_F32, 0.01, 4, 6);
+    check_recorded(small("resnet8", "eb"), COMET_BF16, 0.01, 6, 0);
+    check_recorded(small("resnet8", "eb+offload"), COMET_F32, 0.01, 5, 0);
+    check_recorded(small("resnet8", "recompute"), COMET_F32, 0.01, 4, 0);
     comet_trainer_options o = small("resnet8", "eb");
     o.accumulate = 2;
-    check_recorded(o, COMET_F32, 0.01, 6, 0);
+    check_recorded(o, COMET_F32, 0.01, 10, 0);
     o.accumulate = 1;
     o.control = "comet:warmup=1:every=3"; /* steps that collect, and bounds that change */
-    check_recorded(o, COMET_F32, 0.01, 8, 0);
+    check_recorded(o, COMET_F32, 0.01, 12, 0);
 }
 
 #ifndef COMET_CUDA_EMULATION /* where its weights alone take minutes: test_cuda_train_recording.c has the drops */
