@@ -15,6 +15,7 @@
 #include "cmd/train/record.h"
 #include "cmd/train/train_log.h"
 #include "cmd/train/train_options.h"
+#include "cmd/train/train_print.h"
 #include "cmd/train/train_progress.h"
 #include "cmd/train/train_report.h"
 
@@ -129,58 +130,19 @@ static comet_status prepare(void *context, comet_message *message) {
     return status == COMET_OK ? train_log_open(&w->log, r->log, r->resume != NULL, message) : status;
 }
 
-static void print_evaluation(watch *w, const comet_run_event *event) {
-    train_progress_clear(&w->progress);
-    printf("epoch %u, step %lld: loss %.4f, accuracy %.2f %%, top-5 %.2f %%\n", event->epoch + 1,
-           (long long)event->step, event->loss, event->top1, event->top5);
-    fflush(stdout);
-}
-
 static void observe(void *context, const comet_run_event *event) {
     watch *w = context;
     record_event(&w->record, event);
     train_progress_event(&w->progress, event);
     train_log_event(&w->log, w->run, event);
-    if (event->kind == COMET_RUN_EVALUATED)
-        print_evaluation(w, event);
-    else if (event->kind == COMET_RUN_STARTED && event->step > 0 && !w->progress.silent)
-        note("going on after step %lld of %lld", (long long)event->step, (long long)event->steps);
+    if (event->kind == COMET_RUN_EVALUATED) {
+        train_progress_clear(&w->progress);
+        train_print_evaluation(event);
+    } else if (event->kind == COMET_RUN_STARTED && !w->progress.silent)
+        train_print_start(w->run, event);
 }
 
 /* ---- at the end ---- */
-
-static void print_summary(const watch *w) {
-    const record_figures *f = &w->record.figures;
-    const comet_run_result *r = &f->result;
-    char a[32], b[32], c[32];
-    if (!r->stopped)
-        printf("accuracy  %.2f %% (top-5 %.2f %%), loss %.4f, after %lld steps of %d\n", r->top1, r->top5, r->loss,
-               (long long)r->step, f->batch);
-    printf("saved     %s -> %s a step (%.1f x)\n", text_size(r->saved_raw_bytes, a, sizeof a),
-           text_size(r->saved_stored_bytes, b, sizeof b),
-           r->saved_stored_bytes ? (double)r->saved_raw_bytes / (double)r->saved_stored_bytes : 1.0);
-    if (f->at_ceiling >= 0)
-        printf("bounds    %.0f %% of them at the ceiling, over tensors and steps since the first decision\n",
-               100 * f->at_ceiling);
-    printf("peak      %s planned, %s measured", text_size(record_planned_peak(&w->record), a, sizeof a),
-           text_size(f->measured_peak_bytes, b, sizeof b));
-    printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
-           text_size(r->loader_bytes[COMET_SPLIT_TRAIN], b, sizeof b));
-    if (w->run->trainer.memory_bytes) {
-        const size_t data = comet_dataset_get_info(w->run->data)->memory_bytes;
-        printf("memory    %s of %s allowed, the data set's %s included\n",
-               text_size(f->measured_peak_bytes + data, a, sizeof a),
-               text_size(w->run->trainer.memory_bytes, b, sizeof b), text_size(data, c, sizeof c));
-    }
-    printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
-    if (r->skipped)
-        printf("skipped   %lld steps that were not finite\n", (long long)r->skipped);
-    if (r->stopped)
-        printf("stopped after step %lld%s%s%s\n", (long long)r->step, w->run->folder ? "; --resume goes on from '" : "",
-               w->run->folder ? w->run->folder : "", w->run->folder ? "'" : "");
-    else if (w->run->folder)
-        printf("checkpoint '%s', weights in last.safetensors\n", w->run->folder);
-}
 
 /* What there is of a training whose report there is not. */
 static void say_where(const comet_run_options *run) {
@@ -223,7 +185,7 @@ static int train(const request *r, comet_run_options *run, watch *w) {
     int logged = train_log_close(&w->log, &w->record);
     if (status != COMET_OK)
         return train_fail(status, &message);
-    print_summary(w);
+    train_print_summary(run, &w->record);
     int answer = write_report(r, w);
     if (answer == DONE)
         answer = logged;

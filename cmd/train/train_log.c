@@ -180,7 +180,7 @@ void train_log_event(train_log *log, const comet_run_options *run, const comet_r
         put_evaluation(log, event);
     else if (event->kind == COMET_RUN_CONTROL)
         put_control(log, event);
-    else
+    else if (event->kind != COMET_RUN_EVALUATING)
         put_text(log, event->kind == COMET_RUN_NOTE ? "note" : "checkpoint", event);
 }
 

@@ -56,7 +56,7 @@ const char train_options_help[] =
     "  --weight-decay F      (sgd 5e-4, folders 1e-4; adamw 0.01)\n"
     "  --label-smoothing F   (0)\n"
     "  --eval-every N        epochs between evaluations; 0: at the end only (1)\n"
-    "  --eval-images N       images of an evaluation, the first ones (all)\n"
+    "  --eval-images N       images of an evaluation, of all classes (all)\n"
     "  --seed S              of first values, order, augmentation and dropout (1)\n"
     "  --threads N           0: one for each core (0)\n" PLACE_HELP;
 

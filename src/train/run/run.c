@@ -10,8 +10,13 @@
 /* ---- telling ---- */
 
 comet_run_event comet_run_event_of(comet_run_session *s, comet_run_event_kind kind) {
-    return (comet_run_event){
-        .kind = kind, .trainer = s->trainer, .step = s->step, .steps = s->steps, .epoch = s->epoch};
+    return (comet_run_event){.kind = kind,
+                             .trainer = s->trainer,
+                             .step = s->step,
+                             .steps = s->steps,
+                             .epoch = s->epoch,
+                             .evaluated = s->evaluated,
+                             .to_evaluate = comet_run_to_evaluate(s)};
 }
 
 void comet_run_tell(comet_run_session *s, const comet_run_event *event) {
@@ -42,7 +47,7 @@ static void tell_control(void *context, const comet_control_event *decision) {
 
 static comet_status set_length(comet_run_session *s) {
     const comet_run_options *o = s->options;
-    int64_t batches = comet_loader_batches(s->train);
+    int64_t batches = s->epoch_batches = comet_loader_batches(s->train);
     s->steps = o->steps ? o->steps : (batches * o->epochs + s->accumulate - 1) / s->accumulate;
     s->schedule = comet_schedule_default(o->schedule, o->rate, s->steps);
     s->schedule.warmup = (int64_t)(o->warmup_epochs * (double)batches / s->accumulate);
@@ -166,6 +171,8 @@ static comet_status look(comet_run_session *s) {
 static comet_status train(comet_run_session *s) {
     comet_run_event started = comet_run_event_of(s, COMET_RUN_STARTED);
     s->started = 1;
+    s->result->bytes = comet_trainer_get_bytes(s->trainer);
+    started.planned_peak_bytes = comet_run_planned_peak(s->result);
     comet_run_tell(s, &started);
     comet_status status = comet_run_loop(s);
     if (status == COMET_OK && s->step >= s->steps)

@@ -21,6 +21,9 @@ typedef struct comet_run_session {
     comet_trainer *trainer;
     comet_loader *train; /* NULL while the network is evaluated */
     int evaluations;     /* so far */
+    int64_t evaluated;   /* images, in all of them */
+    int64_t evaluating;  /* of the evaluation under way: images that are left */
+    int64_t epoch_batches;
     comet_schedule schedule;
     int accumulate;
     int64_t step, steps;
@@ -59,6 +62,9 @@ comet_status comet_run_loop(comet_run_session *s);
 /* ---- run_evaluate.c ---- */
 
 comet_status comet_run_evaluate(comet_run_session *s);
+
+/* Images of all evaluations to come, with what is left of one under way. */
+int64_t comet_run_to_evaluate(const comet_run_session *s);
 
 /* ---- run_times.c ---- */
 

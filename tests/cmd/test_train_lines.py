@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What comet train says while it trains: the first lines, and progress on a terminal.
+
+usage: test_train_lines.py COMET [TEST...]
+"""
+import os
+import pty
+import re
+import subprocess
+
+import case
+
+SMALL = ("train", "--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2")
+
+
+class Lines(case.Case):
+    def on_terminal(self, *arguments):
+        """Standard error of the command, which has a terminal of 80 columns there."""
+        ours, its = pty.openpty()
+        self.addCleanup(os.close, ours)
+        child = subprocess.Popen([case.COMET, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=its)
+        os.close(its)
+        text = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # Linux: the other side is closed
+                break
+            if not piece:
+                break
+            text += piece
+        self.assertEqual(child.wait(timeout=60), 0, text)
+        return text.decode()
+
+    def test_first_lines(self):
+        done = self.run_comet(*SMALL, "--steps", "2", "--eval-images", "10", "--checkpoint", "c")
+        text = done.stdout.decode()
+        self.assertRegex(text, r"\Adata +generated: 10 classes, 160 images to train with, 32 to evaluate with "
+                               r"\(10 of them\)\n"
+                               r"model +resnet8, images of 16x16 \(grey\), batch 16\n"
+                               r"training +2 steps, sgd, learning rate 0.0125 \(one-cycle\), eb under comet\n"
+                               r"memory +peak [\d.]+ MiB planned, saved [\d.]+ MiB -> [\d.]+ KiB a step\n"
+                               r"keeps +checkpoints in 'c'\n\n")
+        again = self.comet(*SMALL, "--steps", "3", "--eval-images", "10", "--checkpoint", "c", "--resume")
+        self.assertIn("goes on after step 2 of 3", again)
+        self.assertNotIn("planned, saved", self.comet(*SMALL, "--steps", "2", "--checkpoint", "none", "--quiet"))
+
+    def test_terminal_of_80_columns(self):
+        """Each line fits, has all figures, and evaluations are seen."""
+        text = self.on_terminal(*SMALL, "--data", "generated:1500", "--epochs", "2", "--checkpoint", "none")
+        lines = [line for line in re.split(r"\r|\n|\x1b\[K", text) if line]
+        self.assertGreater(len(lines), 3)
+        for line in lines:
+            self.assertLess(len(line), 80)
+            self.assertRegex(line, r"\A(\[[#.]+\] )?(\d+/\d+|evaluating \d+) loss [\d.]+ acc [\d.]+% \d+ img/s "
+                                   r"[\d.]+[BKMG]>[\d.]+[BKMG] peak [\d.]+[BKMG] left \d+:\d\d\Z")
+        self.assertTrue([line for line in lines if "evaluating" in line], lines)
+
+
+if __name__ == "__main__":
+    case.main(__doc__)
