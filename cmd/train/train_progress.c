@@ -114,7 +114,9 @@ static void draw_line(train_progress *p, const comet_run_event *event, const cha
 
 static void tell(train_progress *p, const comet_run_event *event) {
     char text[LINE_BYTES];
-    if (p->silent || p->now - p->last < (p->terminal ? bar_every : line_every))
+    const int changes = p->terminal && event->kind != p->told;
+    p->told = event->kind;
+    if (p->silent || (!changes && p->now - p->last < (p->terminal ? bar_every : line_every)))
         return;
     p->last = p->now;
     if (!p->terminal) {
