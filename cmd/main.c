@@ -14,7 +14,7 @@ static const struct {
     {"demo", command_demo},       {"train", command_train},       {"plan", command_plan},
     {"compare", command_compare}, {"compress", command_compress}, {"decompress", command_decompress},
     {"inspect", command_inspect}, {"bench", command_bench},       {"assess", command_assess},
-    {"sweep", command_sweep},
+    {"sweep", command_sweep},     {"evaluate", command_evaluate}, {"predict", command_predict},
 };
 
 static const char help[] =
@@ -25,6 +25,8 @@ static const char help[] =
     "Commands:\n"
     "  demo          trains a small network, uncompressed and compressed: what this is about, in two minutes\n"
     "  train         trains a network on a data set, its saved activations held compressed\n"
+    "  evaluate      how well a trained network does: accuracy of each class, what is taken for what\n"
+    "  predict       what a trained network sees in images\n"
     "  plan          what training a network would take, before anything is trained\n"
     "  compare       variants of a training side by side: accuracy, memory, time\n"
     "  assess        gradient errors as the theory predicts them beside what they are, for your network and data\n"

@@ -91,5 +91,6 @@ void train_print_summary(const comet_run_options *run, const record *kept) {
         printf("stopped after step %lld%s%s%s\n", (long long)r->step, run->folder ? "; --resume goes on from '" : "",
                run->folder ? run->folder : "", run->folder ? "'" : "");
     else if (run->folder)
-        printf("checkpoint '%s', weights in last.safetensors\n", run->folder);
+        printf("checkpoint '%s': weights in last.safetensors, the best ones (%.2f %%, step %lld) in best.safetensors\n",
+               run->folder, r->best_accuracy, (long long)r->best_step);
 }

@@ -17,7 +17,7 @@ typedef struct train_progress {
     double start, last;
     int64_t first_step;
     comet_run_event_kind told; /* last */
-    uint64_t raw, stored; /* bytes of the last step */
+    uint64_t raw, stored;      /* bytes of the last step */
     double train_seconds, evaluate_seconds;
     int64_t trained; /* images in that time; evaluated ones are the event's */
     double now;      /* when the last event came */

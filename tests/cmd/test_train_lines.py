@@ -36,7 +36,7 @@ class Lines(case.Case):
     def test_first_lines(self):
         done = self.run_comet(*SMALL, "--steps", "2", "--eval-images", "10", "--checkpoint", "c")
         text = done.stdout.decode()
-        self.assertRegex(text, r"\Adata +generated: 10 classes, 160 images to train with, 32 to evaluate with "
+        self.assertRegex(text, r"\Adata +generated:160: 10 classes, 160 images to train with, 32 to evaluate with "
                                r"\(10 of them\)\n"
                                r"model +resnet8, images of 16x16 \(grey\), batch 16\n"
                                r"training +2 steps, sgd, learning rate 0.0125 \(one-cycle\), eb under comet\n"

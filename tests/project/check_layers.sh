@@ -54,6 +54,7 @@ train/collect          train/plan train/optimiser control
 train/step             train/collect
 train/trainer          train/step train/models
 train/checkpoint       train/optimiser data/files data/loader
+train/predict          train/step train/models train/checkpoint
 train/run              train/trainer train/checkpoint
 study                  train/run
 cmd/common             base/file
@@ -64,10 +65,11 @@ cmd/bench/cuda         cmd/bench
 cmd/codec              cmd/files
 cmd/train              cmd/report cmd/files study
 cmd/bench/step         cmd/bench cmd/train
+cmd/predict            cmd/train train/predict
 cmd/plan               cmd/train
 cmd/study              cmd/plan
 cmd/demo               cmd/study cmd/bench
-cmd                    cmd/demo cmd/codec cmd/bench/step
+cmd                    cmd/demo cmd/codec cmd/bench/step cmd/predict
 python/native/base
 python/native/torch    python/native/base
 python/native/hold     python/native/torch
@@ -92,6 +94,7 @@ tests/unit/train       tests/support/train
 tests/unit/cuda/train  tests/unit/cuda tests/unit/train tests/emulation/train
 tests/unit/train/collect tests/unit/train
 tests/unit/train/ops   tests/unit/train
+tests/unit/train/predict tests/unit/train
 tests/unit/study       tests/unit/train
 tests/train            tests/unit/train
 tests/fuzz/common      tests/support

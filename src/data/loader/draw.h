@@ -6,8 +6,8 @@
 #include "data/sets/dataset.h"
 
 /*
- * `most` of the split's samples (fewer than there are) into `drawn`, in the order of the split: of each class as large a
- * part as it has of the split, evenly spread over its images. The same ones every time.
+ * `most` of the split's samples (fewer than there are) into `drawn`, in the order of the split: of each class as large
+ * a part as it has of the split, evenly spread over its images. The same ones every time.
  */
 comet_status comet_draw(const comet_dataset *set, comet_split split, int64_t most, int32_t *drawn,
                         const comet_allocator *allocator, comet_message *message);

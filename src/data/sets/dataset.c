@@ -139,6 +139,10 @@ const char *comet_dataset_class_name(const comet_dataset *set, int32_t label) {
     return set->class_names[label];
 }
 
+const char *comet_dataset_file_name(const comet_dataset *set, comet_split split, int64_t index) {
+    return set->kind->file_name ? set->kind->file_name(set, split, index) : NULL;
+}
+
 /* ---- reading ---- */
 
 int comet_dataset_is_decoded(const comet_dataset *set) {

@@ -31,7 +31,11 @@ static void free_lists(comet_dataset *set) {
         comet_names_free(&f->files[s]);
 }
 
-static const comet_dataset_kind kind = {read_sample, free_lists};
+static const char *file_name(const comet_dataset *set, comet_split split, int64_t index) {
+    return ((const folder_set *)set)->files[split].items[index];
+}
+
+static const comet_dataset_kind kind = {read_sample, free_lists, file_name};
 
 /* Which folders there are: train, and val or test. */
 static comet_status find_splits(folder_set *f, const char *root, comet_message *message) {

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "train/checkpoint/weights.h"
 #include "train/run/run_impl.h"
 
 /* ---- telling ---- */
@@ -91,11 +90,7 @@ static void take_down(comet_run_session *s) {
 /* ---- the end ---- */
 
 static comet_status write_weights(comet_run_session *s) {
-    comet_graph *graph = comet_trainer_graph(s->trainer);
-    if (!s->options->weights_out)
-        return COMET_OK;
-    return comet_weights_write(s->options->weights_out, comet_graph_parameter(graph, 0), comet_graph_parameters(graph),
-                               *comet_trainer_batches(s->trainer), s->allocator, s->message);
+    return s->options->weights_out ? comet_run_write_weights(s, s->options->weights_out) : COMET_OK;
 }
 
 /* Both are tried: if one disk is full the other file may still hold what was learned. */
@@ -114,6 +109,8 @@ static void fill_result(comet_run_session *s) {
     comet_run_result *r = s->result;
     int64_t images = (int64_t)s->trainer_options.batch * s->accumulate;
     r->step = s->step;
+    r->best_step = s->best_step;
+    r->best_accuracy = s->best_accuracy;
     r->train_loss = comet_mean_value(&s->epoch_loss);
     r->ms_per_step = comet_run_times_median(&s->times);
     r->images_per_second = r->ms_per_step > 0 ? 1e3 * (double)images / r->ms_per_step : 0;
@@ -198,6 +195,7 @@ comet_status comet_run(const comet_run_options *options, const comet_allocator *
                            .accumulate = options->trainer.accumulate > 1 ? options->trainer.accumulate : 1,
                            .saved_step = -1,
                            .evaluated_step = -1,
+                           .best_step = -1,
                            .lock = -1};
     memset(result, 0, sizeof *result);
     comet_status status = set_up(&s);

@@ -90,6 +90,8 @@ typedef struct comet_run_result {
     int stopped;                                  /* 1: by *stop, before the last evaluation was made */
     double train_loss;                            /* mean of the last epoch, or of what was run of it */
     double loss, top1, top5;                      /* of the last evaluation, per cent */
+    double best_accuracy;                         /* of the best evaluation, per cent; */
+    int64_t best_step;                            /* after it; -1: there was none */
     double ms_per_step;                           /* median over updates, data included */
     double images_per_second;                     /* of such an update */
     uint64_t saved_raw_bytes, saved_stored_bytes; /* a step's: means over the run */

@@ -36,14 +36,16 @@ static void tell(comet_run_session *s, comet_run_event_kind kind, const evaluati
     comet_run_tell(s, &event);
 }
 
-static void finish(comet_run_session *s, const evaluation *e) {
+static comet_status finish(comet_run_session *s, const evaluation *e) {
     s->evaluated_step = s->step;
     s->result->loss = comet_mean_value(&e->loss);
     s->result->top1 = comet_accuracy_top1(&e->accuracy);
     s->result->top5 = comet_accuracy_top5(&e->accuracy);
     tell(s, COMET_RUN_EVALUATED, e);
+    const comet_status status = comet_run_keep_best(s);
     if (!isfinite(s->result->loss)) /* weights and statistics are: training may come to itself again */
         comet_run_note(s, "the loss of this evaluation is not finite: a smaller learning rate may help");
+    return status;
 }
 
 static comet_status evaluate(comet_run_session *s, comet_loader *loader) {
@@ -63,7 +65,7 @@ static comet_status evaluate(comet_run_session *s, comet_loader *loader) {
     }
     s->evaluating = 0;
     if (status == COMET_OK && batch.last) /* half an evaluation is none */
-        finish(s, &e);
+        status = finish(s, &e);
     return status;
 }
 
