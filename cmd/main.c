@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/nearest.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "comet/version.h"
@@ -47,13 +48,20 @@ static const char help[] =
     "Exit codes: 0 done, 1 failed (a file is missing, damaged, ...), 2 used wrongly; 128 and the signal's number if a\n"
     "training was stopped: Ctrl-C 130, SIGTERM 143, SIGHUP 129.\n";
 
+static const char *name_at(const void *context, int index) {
+    (void)context;
+    return (size_t)index < sizeof commands / sizeof *commands ? commands[index].name : NULL;
+}
+
 static int run_command(int argc, char **argv) {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[0], commands[i].name) == 0) {
             message_command(commands[i].name);
             return commands[i].run(argc, argv);
         }
-    return misuse("unknown command '%s'", argv[0]);
+    const char *meant = comet_nearest(argv[0], name_at, NULL);
+    return meant ? misuse("unknown command '%s' (did you mean %s?)", argv[0], meant)
+                 : misuse("unknown command '%s'", argv[0]);
 }
 
 /* Output that did not arrive is a failure too: a full disk, a closed pipe. */

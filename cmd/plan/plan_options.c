@@ -172,6 +172,7 @@ int plan_options_read(plan_request *r, int argc, char **argv) {
                             {"--memory", OPTION_TEXT, &t.memory},
                             {"--spill-dir", OPTION_TEXT, &t.spill},
                             {"--optimiser", OPTION_TEXT, &t.optimiser},
+                            {"--optimizer", OPTION_TEXT, &t.optimiser},
                             {"--accumulate", OPTION_TEXT, &t.accumulate},
                             {"--threads", OPTION_TEXT, &t.threads},
                             {"--device", OPTION_TEXT, &t.place.device},

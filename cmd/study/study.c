@@ -13,8 +13,8 @@
 #include "cmd/files/file.h"
 
 /* What may change between an interruption and going on. */
-static const char *const of_no_account[] = {"--report", "--json",      "--quiet",  "--help", "-h",
-                                            "--state",  "--spill-dir", "--resume", NULL};
+static const char *const of_no_account[] = {"--report", "--json",      "--quiet",  "--help",   "-h",
+                                            "--state",  "--spill-dir", "--resume", "--config", NULL};
 
 int study_parse(study_options *o, const option *own, size_t own_count, int argc, char **argv) {
     const option common[] = {{"--report", OPTION_TEXT, &o->report}, {"--json", OPTION_FLAG, &o->json},

@@ -13,6 +13,7 @@
 #include "cmd/common/workers.h"
 #include "cmd/files/file.h"
 #include "cmd/train/record.h"
+#include "cmd/train/train_csv.h"
 #include "cmd/train/train_log.h"
 #include "cmd/train/train_options.h"
 #include "cmd/train/train_print.h"
@@ -38,6 +39,7 @@ static const char help_end[] =
     "                        there is none. --resume=auto begins anew then\n"
     "  --save-weights FILE   the weights alone, .safetensors with torchvision's names\n"
     "  --json-log FILE       a line of JSON for each step and evaluation\n"
+    "  --csv-log FILE        a row for each step and evaluation, for spreadsheets\n"
     "  --report FILE.html    curves and tables\n"
     "  --quiet               no progress on standard error\n"
     "\n"
@@ -56,7 +58,7 @@ static const char help_end[] =
 
 typedef struct request {
     train_texts texts;
-    const char *checkpoint, *every, *save_weights, *log, *report, *resume;
+    const char *checkpoint, *every, *save_weights, *log, *csv, *report, *resume;
     int quiet, help;
     text_array operands;
 } request;
@@ -67,7 +69,7 @@ typedef struct watch {
     const comet_run_options *run;
     record record;
     train_progress progress;
-    train_log log;
+    log_file log, csv;
 } watch;
 
 static int read_request(request *r, int argc, char **argv) {
@@ -75,6 +77,7 @@ static int read_request(request *r, int argc, char **argv) {
                           {"--checkpoint-every", OPTION_TEXT, &r->every},
                           {"--save-weights", OPTION_TEXT, &r->save_weights},
                           {"--json-log", OPTION_TEXT, &r->log},
+                          {"--csv-log", OPTION_TEXT, &r->csv},
                           {"--report", OPTION_TEXT, &r->report},
                           {"--resume", OPTION_MAYBE, &r->resume},
                           {"--quiet", OPTION_FLAG, &r->quiet},
@@ -86,9 +89,9 @@ static int read_request(request *r, int argc, char **argv) {
 
 /* One would take the place of the other. */
 static int check_same(const request *r) {
-    const char *const names[] = {"--save-weights", "--json-log", "--report"};
-    const char *const paths[] = {r->save_weights, r->log, r->report};
-    for (int i = 0; i < 3; i++)
+    const char *const names[] = {"--save-weights", "--json-log", "--csv-log", "--report"};
+    const char *const paths[] = {r->save_weights, r->log, r->csv, r->report};
+    for (int i = 0; i < 4; i++)
         for (int k = 0; k < i; k++)
             if (paths[i] && paths[k] && strcmp(paths[i], paths[k]) == 0)
                 return misuse("%s and %s name the same file", names[k], names[i]);
@@ -127,7 +130,9 @@ static comet_status prepare(void *context, comet_message *message) {
     comet_status status = output_try("--save-weights", r->save_weights, message);
     if (status == COMET_OK)
         status = output_try("--report", r->report, message);
-    return status == COMET_OK ? train_log_open(&w->log, r->log, r->resume != NULL, message) : status;
+    if (status == COMET_OK)
+        status = log_file_open(&w->csv, "--csv-log", r->csv, r->resume != NULL, message);
+    return status == COMET_OK ? log_file_open(&w->log, "--json-log", r->log, r->resume != NULL, message) : status;
 }
 
 static void observe(void *context, const comet_run_event *event) {
@@ -135,6 +140,7 @@ static void observe(void *context, const comet_run_event *event) {
     record_event(&w->record, event);
     train_progress_event(&w->progress, event);
     train_log_event(&w->log, w->run, event);
+    train_csv_event(&w->csv, event);
     if (event->kind == COMET_RUN_EVALUATED) {
         train_progress_clear(&w->progress);
         train_print_evaluation(event);
@@ -182,13 +188,13 @@ static int train(const request *r, comet_run_options *run, watch *w) {
     comet_status status = comet_run(run, NULL, &result, &message);
     record_end(&w->record, status, &result, &message);
     train_progress_clear(&w->progress);
-    int logged = train_log_close(&w->log, &w->record);
+    int logged = train_log_close(&w->log, &w->record), listed = log_file_close(&w->csv);
     if (status != COMET_OK)
         return train_fail(status, &message);
     train_print_summary(run, &w->record);
     int answer = write_report(r, w);
     if (answer == DONE)
-        answer = logged;
+        answer = logged == DONE ? listed : logged;
     return answer == DONE && result.stopped ? stop_code() : answer;
 }
 

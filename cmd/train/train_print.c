@@ -87,6 +87,9 @@ void train_print_summary(const comet_run_options *run, const record *kept) {
     printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
     if (r->skipped)
         printf("skipped   %lld steps that were not finite\n", (long long)r->skipped);
+    if (r->ended_early)
+        printf("ended     early: none of the last %d evaluations was better than that after step %lld (%.2f %%)\n",
+               run->patience, (long long)r->best_step, r->best_accuracy);
     if (r->stopped)
         printf("stopped after step %lld%s%s%s\n", (long long)r->step, run->folder ? "; --resume goes on from '" : "",
                run->folder ? run->folder : "", run->folder ? "'" : "");

@@ -343,7 +343,8 @@ class Failures(Train):
         self.assertEqual(sorted(os.listdir(self.folder)), sorted([*files, "folder"]))
         self.train("--steps", "2", "--checkpoint", "d", "--save-weights", "d/w", "--report", "d/r.html", "--json-log",
                    "d/log")
-        self.assertEqual(sorted(os.listdir(self.path("d"))), ["best.safetensors", "last.safetensors", "log", "r.html", "w"])
+        self.assertEqual(sorted(os.listdir(self.path("d"))),
+                         ["best.safetensors", "last.safetensors", "log", "r.html", "w"])
 
     def test_a_report_that_cannot_be_written_at_the_end(self):
         os.mkdir(self.path("reports"))

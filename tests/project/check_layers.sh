@@ -12,6 +12,7 @@ cd "${1:-.}"
 order='
 base
 base/file              base
+base/text              base
 base/vector            base
 codec                  base
 codec/eb               codec
@@ -33,10 +34,10 @@ store/device           codec
 store/device/cuda      store/device codec/cuda
 data/files             base/file
 data/image             base
-data/sets              data/image
+data/sets              data/image base/text
 data/loader            data/sets
 train/graph            base
-train/models           train/graph
+train/models           train/graph base/text
 train/optimiser        train/graph
 train/backend          train/optimiser control data/image
 train/backend/cpu      train/backend control/collect store/host base/vector
@@ -57,7 +58,7 @@ train/checkpoint       train/optimiser data/files data/loader
 train/predict          train/step train/models train/checkpoint
 train/run              train/trainer train/checkpoint
 study                  train/run
-cmd/common             base/file
+cmd/common             base/file base/text
 cmd/files              cmd/common codec
 cmd/report             cmd/common
 cmd/bench              cmd/files

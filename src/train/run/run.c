@@ -176,7 +176,7 @@ static comet_status train(comet_run_session *s) {
         status = look(s);
     if (status != COMET_OK)
         save_what_is_whole(s, status);
-    s->result->stopped = comet_run_stopped(s) && s->evaluated_step < s->steps;
+    s->result->stopped = comet_run_stopped(s) && s->evaluated_step < s->steps && !s->result->ended_early;
     if (status == COMET_OK)
         status = leave_results(s);
     if (status != COMET_OK)

@@ -62,6 +62,7 @@ typedef struct comet_run_options {
     double rate;
     double warmup_epochs;
     int evaluate_every;       /* epochs; 0: at the end only */
+    int patience;             /* evaluations without a better accuracy after which the run ends; 0: it goes on */
     int64_t evaluate_most;    /* images, of all classes; 0: all */
     const char *weights;      /* to start from, or NULL */
     const char *weights_out;  /* where they go at the end, or NULL */
@@ -87,6 +88,7 @@ typedef struct comet_run_options {
 typedef struct comet_run_result {
     int64_t step;                                 /* updates done, skipped ones included */
     int64_t skipped;                              /* of these: they were not finite */
+    int ended_early;                              /* 1: by options.patience */
     int stopped;                                  /* 1: by *stop, before the last evaluation was made */
     double train_loss;                            /* mean of the last epoch, or of what was run of it */
     double loss, top1, top5;                      /* of the last evaluation, per cent */
