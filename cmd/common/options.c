@@ -94,8 +94,22 @@ static int take_option(const option *table, int argc, char **argv, int *index) {
     return DONE;
 }
 
+static struct {
+    void (*hear)(void *context, const option *table);
+    void *context;
+} listener;
+
+void options_listen(void (*hear)(void *context, const option *table), void *context) {
+    listener.hear = hear;
+    listener.context = context;
+}
+
 int options_parse(const option *table, int argc, char **argv, text_array *operands) {
     int only_operands = 0, answer = DONE;
+    if (listener.hear) {
+        listener.hear(listener.context, table);
+        return MISUSED;
+    }
     for (int i = 1; i < argc && answer == DONE; i++) {
         if (!only_operands && strcmp(argv[i], "--") == 0)
             only_operands = 1;

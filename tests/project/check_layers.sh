@@ -70,7 +70,8 @@ cmd/predict            cmd/train train/predict
 cmd/plan               cmd/train
 cmd/study              cmd/plan
 cmd/demo               cmd/study cmd/bench
-cmd                    cmd/demo cmd/codec cmd/bench/step cmd/predict
+cmd/manual             cmd/common train/models
+cmd                    cmd/demo cmd/codec cmd/bench/step cmd/predict cmd/manual
 python/native/base
 python/native/torch    python/native/base
 python/native/hold     python/native/torch
