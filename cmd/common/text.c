@@ -58,6 +58,13 @@ const char *text_size(uint64_t bytes, char *text, size_t capacity) {
     return text;
 }
 
+const char *text_measured(uint64_t bytes, char *text, size_t capacity) {
+    if (bytes > 0)
+        return text_size(bytes, text, capacity);
+    snprintf(text, capacity, "not measured");
+    return text;
+}
+
 const char *text_size_short(uint64_t bytes, char *text, size_t capacity) {
     static const char units[] = "BKMGTPE";
     double value = (double)bytes;

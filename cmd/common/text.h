@@ -17,6 +17,9 @@ const char *text_printable(const char *text, char *copy, size_t capacity);
 /* "12.3 MiB". Returns `text`. */
 const char *text_size(uint64_t bytes, char *text, size_t capacity);
 
+/* Of what could not be measured, 0: "not measured". Returns `text`. */
+const char *text_measured(uint64_t bytes, char *text, size_t capacity);
+
 /* The same in five characters at most: "12.3M". Returns `text`. */
 const char *text_size_short(uint64_t bytes, char *text, size_t capacity);
 

@@ -12,6 +12,7 @@
 #include "cmd/common/text.h"
 #include "cmd/common/workers.h"
 #include "cmd/files/file.h"
+#include "cmd/train/forms_idle.h"
 #include "cmd/train/record.h"
 #include "cmd/train/train_csv.h"
 #include "cmd/train/train_log.h"
@@ -174,6 +175,14 @@ static int write_report(const request *r, const watch *w) {
     return answer;
 }
 
+static void tell_idle_forms(const comet_run_options *run) {
+    comet_trainer_options options;
+    size_t unused[COMET_SPLITS];
+    comet_message unread;
+    if (run->trainer.forms && comet_run_trainer_options(run, &options, unused, &unread) == COMET_OK)
+        forms_tell_idle(&options);
+}
+
 static int train(const request *r, comet_run_options *run, watch *w) {
     comet_run_result result;
     comet_message message = {.text = ""};
@@ -184,6 +193,7 @@ static int train(const request *r, comet_run_options *run, watch *w) {
     run->context = w;
     record_begin(&w->record, run->trainer.codec, run);
     train_progress_begin(&w->progress, "", &w->record.mark, r->quiet);
+    tell_idle_forms(run);
     stop_on_signals();
     comet_status status = comet_run(run, NULL, &result, &message);
     record_end(&w->record, status, &result, &message);

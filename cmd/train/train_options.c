@@ -34,7 +34,7 @@ const char train_options_help[] =
     "                        fixed:F; with settings behind colons, as comet:warmup=100 (comet)\n"
     "  --calibration C       of comet, comet:paper and budget: a gradient's error may be C times its momentum (1)\n"
     "  --error-rel F         a bound for eb, in units of the rms of what is stored, and no controller\n"
-    "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,conv1=none', the last that fits wins\n"
+    "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,bn1=none', the last that fits wins\n"
     "  --inject-error RULES  errors on purpose: LAYER:SIGMA[:uniform|normal][:gradient|activation], SIGMA in parts "
     "of\n"
     "                        the rms: 'layer1.*:0.3,conv1:0.1:uniform:activation'\n"

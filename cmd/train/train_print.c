@@ -74,11 +74,11 @@ void train_print_summary(const comet_run_options *run, const record *kept) {
     if (f->at_ceiling >= 0)
         printf("bounds    %.0f %% of them at the ceiling, over tensors and steps since the first decision\n",
                100 * f->at_ceiling);
-    printf("peak      %s planned, %s measured", text_size(record_planned_peak(kept), a, sizeof a),
-           text_size(f->measured_peak_bytes, b, sizeof b));
+    printf("peak      %s planned, %s%s", text_size(record_planned_peak(kept), a, sizeof a),
+           text_measured(f->measured_peak_bytes, b, sizeof b), f->measured_peak_bytes ? " measured" : "");
     printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
            text_size(r->loader_bytes[COMET_SPLIT_TRAIN], b, sizeof b));
-    if (run->trainer.memory_bytes) {
+    if (run->trainer.memory_bytes && f->measured_peak_bytes) {
         const size_t data = comet_dataset_get_info(run->data)->memory_bytes;
         printf("memory    %s of %s allowed, the data set's %s included\n",
                text_size(f->measured_peak_bytes + data, a, sizeof a), text_size(run->trainer.memory_bytes, b, sizeof b),

@@ -68,7 +68,11 @@ static void format_short(const train_progress *p, const comet_run_event *event, 
     const int used = put_place(p, event, text), evaluates = event->kind == COMET_RUN_EVALUATING;
     text_size_short(p->raw, raw, sizeof raw);
     text_size_short(p->stored, stored, sizeof stored);
-    text_size_short(resident_peak(p->mark), peak, sizeof peak);
+    const size_t resident = resident_peak(p->mark);
+    if (resident)
+        text_size_short(resident, peak, sizeof peak);
+    else
+        snprintf(peak, sizeof peak, "?");
     snprintf(text + used, (size_t)(LINE_BYTES - used), " loss %.3f acc %.1f%% %.0f img/s %s>%s peak %s left %s",
              evaluates ? event->loss : comet_running_mean_value(&p->loss),
              evaluates ? event->top1 : comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate), raw,
@@ -89,7 +93,7 @@ static void format(const train_progress *p, const comet_run_event *event, char *
              evaluates ? event->loss : comet_running_mean_value(&p->loss),
              evaluates ? event->top1 : comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate),
              text_size(p->raw, raw, sizeof raw), text_size(p->stored, stored, sizeof stored),
-             text_size(resident_peak(p->mark), peak, sizeof peak));
+             text_measured(resident_peak(p->mark), peak, sizeof peak));
 }
 
 static int terminal_columns(void) {

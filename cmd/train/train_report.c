@@ -76,7 +76,7 @@ void train_row_fill(train_row *row, const record *records, int count) {
     snprintf(row->cells[4], TRAIN_CELL, "%.1f", s.stored > 0 ? s.raw / s.stored : 1.0);
     put_size(row->cells[5], s.fixed, s.count);
     put_size(row->cells[6], s.planned, s.count);
-    put_size(row->cells[7], s.measured, s.count);
+    text_measured((uint64_t)(s.measured / s.count), row->cells[7], TRAIN_CELL);
     snprintf(row->cells[8], TRAIN_CELL, "%.1f", s.ms / s.count);
     snprintf(row->cells[9], TRAIN_CELL, "%.0f", s.rate / s.count);
 }

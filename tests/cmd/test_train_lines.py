@@ -7,6 +7,7 @@ usage: test_train_lines.py COMET [TEST...]
 import os
 import pty
 import re
+import shutil
 import subprocess
 
 import case
@@ -56,6 +57,35 @@ class Lines(case.Case):
             self.assertRegex(line, r"\A(\[[#.]+\] )?(\d+/\d+|evaluating \d+) loss [\d.]+ acc [\d.]+% \d+ img/s "
                                    r"[\d.]+[BKMG]>[\d.]+[BKMG] peak [\d.]+[BKMG] left \d+:\d\d\Z")
         self.assertTrue([line for line in lines if "evaluating" in line], lines)
+
+    def test_rules_that_change_nothing(self):
+        network = ("plan", "--model", "resnet18", "--forms")
+        for rules, idle in (("conv1=none", ["conv1=none"]), ("bn1=none", []), ("layer1.*=eb:0.1,bn1=none", []),
+                            ("bn1=eb:0.1,bn1=none", ["bn1=eb:0.1"]), ("*=eb,conv1=none", ["conv1=none"]),
+                            ("layer1.*=dct,layer1.*=dct", ["layer1.*=dct", "layer1.*=dct"])):
+            done = self.run_comet(*network, rules)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(re.findall(r"--forms: '(.*)' changes nothing", done.stderr.decode()), idle, rules)
+        done = self.run_comet(*SMALL, "--steps", "1", "--checkpoint", "none", "--forms", "conv1=none")
+        self.assertIn("'conv1=none' changes nothing: nothing is saved of", done.stderr.decode())
+
+    def test_pipes_are_refused(self):
+        os.mkfifo(self.path("pipe"))
+        for arguments in (("inspect", "pipe"), ("compress", "pipe", "-o", "x"), (*SMALL, "--weights", "pipe"),
+                          (*SMALL, "--data", "cifar10:pipe"), (*SMALL, "--data", "folder:pipe")):
+            self.refused(1, *arguments, says="pipe")
+
+    def test_without_proc(self):
+        """What the system does not tell is not measured, and nothing fails."""
+        hidden = ("unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
+        if not shutil.which("unshare") or subprocess.run([*hidden, "true"], stderr=subprocess.DEVNULL,
+                                                         check=False).returncode:
+            self.skipTest("no namespaces can be made here")
+        done = subprocess.run([*hidden, case.COMET, *SMALL, "--steps", "2", "--checkpoint", "none", "--json-log",
+                               "log"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("planned, not measured", done.stdout.decode())
+        self.assertIn('"measured_peak_bytes": null', self.read("log").decode())
 
 
 if __name__ == "__main__":
