@@ -6,6 +6,7 @@
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/manual/catalogue.h"
+#include "cmd/report/command_line.h"
 #include "comet/version.h"
 
 static void print_help(void) {
@@ -43,6 +44,7 @@ static int finish(int answer) {
 }
 
 int main(int argc, char **argv) {
+    command_line_set(argc, argv);
     if (argc < 2)
         return misuse("no command given");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {

@@ -216,5 +216,6 @@ int compare_report(const char *path, const compare_plan *plan, const compare_res
         if (*text)
             used += (size_t)snprintf(lines + used, sizeof lines - used, "%s\n", text);
     }
-    return train_report_write(path, title, subtitle, used ? lines : NULL, results->records, (size_t)results->count);
+    return train_report_write(path, title, subtitle, used ? lines : NULL, &plan->run, results->records,
+                              (size_t)results->count);
 }

@@ -33,7 +33,9 @@ static const char help_begin[] =
 static const char help_end[] =
     "\n"
     "What it leaves behind:\n"
-    "  --checkpoint DIR      a checkpoint each epoch, at the end and on Ctrl-C; none: no checkpoints\n"
+    "  --checkpoint DIR      a checkpoint each epoch, at the end and on Ctrl-C, and the weights of the best "
+    "evaluation;\n"
+    "                        none: no checkpoints\n"
     "                        (comet-MODEL-DATA, in the current folder; DATA is the last part of folder:DIR)\n"
     "  --checkpoint-every N  every N updates instead of each epoch\n"
     "  --resume              go on from the checkpoint, bit by bit as if it had not been interrupted; an error if\n"
@@ -55,6 +57,7 @@ static const char help_end[] =
     "  comet train --model resnet18 --data cifar10:cifar-10-batches-bin --codec eb --memory 1GiB\n"
     "  comet train --model resnet50 --data folder:pets --weights resnet50.safetensors --lr 0.01 --batch 16\n"
     "  comet train --model resnet18 --data cifar10:data --checkpoint run1 --resume\n"
+    "  comet predict --from run1 photo.jpg                              what it has learned\n"
     "  comet plan --model resnet50 --batch 64 --image 224 --codec eb    what that would take, without training\n";
 
 typedef struct request {
@@ -169,7 +172,7 @@ static int write_report(const request *r, const watch *w) {
     snprintf(title, sizeof title, "%s on %s", t->model, comet_dataset_get_info(w->run->data)->name);
     snprintf(subtitle, sizeof subtitle, "%.60s%s%.40s, batch %d, %lld steps", t->codec, t->control ? " under " : "",
              t->control ? t->control : "", t->batch, (long long)w->record.figures.result.step);
-    int answer = train_report_write(r->report, title, subtitle, NULL, &w->record, 1);
+    int answer = train_report_write(r->report, title, subtitle, NULL, w->run, &w->record, 1);
     if (answer != DONE)
         say_where(w->run);
     return answer;

@@ -5,6 +5,7 @@
 usage: test_train_options.py COMET [TEST...]
 """
 import csv
+import html
 import json
 import os
 import re
@@ -144,6 +145,32 @@ class Files(Options):
         self.assertEqual([int(row["step"]) for row in rows if row["evaluation_accuracy"]], [10, 12, 14])
         self.refused(2, *SMALL, "--csv-log", "log", "--json-log", "log", says="the same file")
         self.refused(1, *SMALL, "--csv-log", "no/t.csv", says="--csv-log")
+
+
+class Reports(Options):
+    def test_what_was_asked_for(self):
+        """Where the data lay, what was settled, and what was typed."""
+        images.make_folder(self.path("my pets"), ("a", "b"), splits=("train",), count=10)
+        self.comet("train", "--model", "resnet8", "--data", "folder:my pets", "--image", "16", "--batch", "8",
+                   "--steps", "2", "--checkpoint", "none", "--quiet", "--freeze", "conv1", "--report", "r.html")
+        page = html.unescape(self.read("r.html").decode())
+        for text in ("folder:%s/my pets" % os.path.realpath(self.folder), "16 to train with, 4 to evaluate with",
+                     "2 steps", "sgd, momentum 0.9, weight decay 0.0001", "conv1", "eb under comet",
+                     "<pre>comet train --model resnet8 --data 'folder:my pets' --image 16", "--report r.html</pre>"):
+            self.assertIn(text, page)
+
+    def test_pictures_of_nothing(self):
+        """Two variants are two points, and the table has them."""
+        options = ("--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2",
+                   "--quiet", "--steps", "30", "--eval-every", "0", "--state", "none", "--report", "r.html",
+                   "--variants")
+        for variants in ("none,eb", "none,eb,pool:2,group:2"):
+            self.comet("compare", *options, variants)
+            page = self.read("r.html").decode()
+            runs = re.search(r"What was asked for.*", page, re.S).group()
+            self.assertNotIn("under comet", runs[:runs.index("</table>")])
+            self.assertIn("--variants " + variants, page)
+            self.assertEqual("Accuracy at the end against" in page, variants.count(",") > 1)
 
 
 class Hints(Options):
