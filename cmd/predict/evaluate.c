@@ -144,7 +144,11 @@ static int open_data(const request *r, evaluation *e) {
     comet_status status = comet_dataset_open(e->data_name, NULL, &e->data, &message);
     if (status != COMET_OK && !r->data)
         return fail("%s; --data says where it is now", message.text);
-    return status == COMET_OK ? DONE : train_fail(status, &message);
+    if (status != COMET_OK)
+        return train_fail(status, &message);
+    if (comet_dataset_get_info(e->data)->note)
+        note("%s", comet_dataset_get_info(e->data)->note);
+    return DONE;
 }
 
 static int evaluate(const request *r, evaluation *e) {

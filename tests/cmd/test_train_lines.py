@@ -9,6 +9,7 @@ import pty
 import re
 import shutil
 import subprocess
+import unittest
 
 import case
 
@@ -75,6 +76,7 @@ class Lines(case.Case):
                           (*SMALL, "--data", "cifar10:pipe"), (*SMALL, "--data", "folder:pipe")):
             self.refused(1, *arguments, says="pipe")
 
+    @unittest.skipIf(case.SLOW, "sanitizers themselves read /proc")
     def test_without_proc(self):
         """What the system does not tell is not measured, and nothing fails."""
         hidden = ("unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
