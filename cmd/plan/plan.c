@@ -87,7 +87,7 @@ static int ask_baseline(const plan_request *r, plan_answer *answer) {
 }
 
 int plan_ask(const plan_request *r, plan_answer *answer) {
-    forms_tell_idle(&r->trainer);
+    forms_tell_idle(&r->trainer, forms_find_idle(&r->trainer));
     int result = ask_shown(r, answer);
     if (result == DONE && r->trainer.memory_bytes)
         result = ask_largest(r, answer);

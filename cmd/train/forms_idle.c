@@ -53,40 +53,71 @@ static int is_saved(const comet_plan *plan, const char *pattern) {
     return 0;
 }
 
-/* The rule of `length` bytes at `at`, cut out of a copy. */
-static void tell(const comet_trainer_options *options, const planned *all, const char *at, size_t length) {
-    char *without = malloc(strlen(options->forms) + 1), pattern[COMET_NAME_BYTES];
-    const size_t first = (size_t)(at - options->forms), name = strcspn(at, "=");
-    const char *rest = at + length + (at[length] == ',');
-    planned other;
-    if (!without || name >= sizeof pattern) {
-        free(without);
-        return;
-    }
-    memcpy(without, options->forms, first);
-    strcpy(without + first, rest);
-    if (!*rest && first > 0)
-        without[first - 1] = '\0'; /* the comma before it */
-    memcpy(pattern, at, name);
-    pattern[name] = '\0';
-    if (make(options, *without ? without : NULL, &other) && same_plan(all->plan, other.plan))
-        note(is_saved(all->plan, pattern)
-                 ? "--forms: '%.*s' changes nothing: these are held so anyway, or another rule wins"
-                 : "--forms: '%.*s' changes nothing: nothing is saved of these layers ('comet plan' lists what is)",
-             (int)length, at);
-    forget(&other);
-    free(without);
+/* Where the next rule begins. */
+static const char *next_rule(const char *at) {
+    at += strcspn(at, ",");
+    return at + (*at == ',');
 }
 
-void forms_tell_idle(const comet_trainer_options *options) {
+/* The rules but the one at `at`; NULL: no memory. To be freed. */
+static char *without_rule(const char *forms, const char *at) {
+    char *text = malloc(strlen(forms) + 1);
+    const size_t first = (size_t)(at - forms);
+    const char *rest = next_rule(at);
+    if (!text)
+        return NULL;
+    memcpy(text, forms, first);
+    strcpy(text + first, rest);
+    if (!*rest && first > 0)
+        text[first - 1] = '\0'; /* the comma before it */
+    return text;
+}
+
+static int is_idle(const comet_trainer_options *options, const planned *all, const char *at) {
+    char *without = without_rule(options->forms, at);
+    planned other;
+    if (!without)
+        return 0;
+    const int idle = make(options, *without ? without : NULL, &other) && same_plan(all->plan, other.plan);
+    forget(&other);
+    free(without);
+    return idle;
+}
+
+uint64_t forms_find_idle(const comet_trainer_options *options) {
     planned all;
+    uint64_t idle = 0;
+    int rule = 0;
     if (!options->forms || !*options->forms)
+        return 0;
+    if (make(options, options->forms, &all))
+        for (const char *at = options->forms; *at && rule < 64; at = next_rule(at), rule++)
+            idle |= (uint64_t)is_idle(options, &all, at) << rule;
+    forget(&all);
+    return idle;
+}
+
+static void tell(const planned *all, const char *at) {
+    char pattern[COMET_NAME_BYTES];
+    const size_t name = strcspn(at, "="), length = strcspn(at, ",");
+    if (name >= sizeof pattern)
+        return;
+    memcpy(pattern, at, name);
+    pattern[name] = '\0';
+    note(is_saved(all->plan, pattern)
+             ? "--forms: '%.*s' changes nothing: these are held so anyway, or another rule wins"
+             : "--forms: '%.*s' changes nothing: nothing is saved of these layers ('comet plan' lists what is)",
+         (int)length, at);
+}
+
+void forms_tell_idle(const comet_trainer_options *options, uint64_t idle) {
+    planned all;
+    int rule = 0;
+    if (!idle)
         return;
     if (make(options, options->forms, &all))
-        for (const char *at = options->forms; *at;) {
-            const size_t length = strcspn(at, ",");
-            tell(options, &all, at, length);
-            at += length + (at[length] == ',');
-        }
+        for (const char *at = options->forms; *at && rule < 64; at = next_rule(at), rule++)
+            if (idle >> rule & 1)
+                tell(&all, at);
     forget(&all);
 }

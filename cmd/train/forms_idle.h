@@ -3,9 +3,14 @@
 #ifndef COMET_CMD_FORMS_IDLE_H
 #define COMET_CMD_FORMS_IDLE_H
 
+#include <stdint.h>
+
 #include "train/trainer/trainer.h"
 
-/* A line on standard error for each rule without which the plan would be the same. Options are those of a trainer. */
-void forms_tell_idle(const comet_trainer_options *options);
+/* Rules without which the plan would be the same, a bit for each of the first 64. Options are those of a trainer. */
+uint64_t forms_find_idle(const comet_trainer_options *options);
+
+/* A line on standard error for each of them. */
+void forms_tell_idle(const comet_trainer_options *options, uint64_t idle);
 
 #endif

@@ -183,7 +183,7 @@ static void tell_idle_forms(const comet_run_options *run) {
     size_t unused[COMET_SPLITS];
     comet_message unread;
     if (run->trainer.forms && comet_run_trainer_options(run, &options, unused, &unread) == COMET_OK)
-        forms_tell_idle(&options);
+        forms_tell_idle(&options, forms_find_idle(&options));
 }
 
 static int train(const request *r, comet_run_options *run, watch *w) {

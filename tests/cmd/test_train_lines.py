@@ -67,6 +67,10 @@ class Lines(case.Case):
             done = self.run_comet(*network, rules)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(re.findall(r"--forms: '(.*)' changes nothing", done.stderr.decode()), idle, rules)
+        done = self.run_comet("compare", *SMALL[1:], "--steps", "1", "--state", "none", "--variants", "eb,none",
+                              "--forms", "conv1=none,bn1=none")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("bn1=none", done.stderr.decode())
         done = self.run_comet(*SMALL, "--steps", "1", "--checkpoint", "none", "--forms", "conv1=none")
         self.assertIn("'conv1=none' changes nothing: nothing is saved of", done.stderr.decode())
 
