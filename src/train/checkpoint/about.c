@@ -49,6 +49,8 @@ comet_status comet_about_text(const comet_dataset *data, const comet_normalisati
 
 /* ---- reading ---- */
 
+enum { MOST_CLASSES = 1 << 20, MOST_SIDE = 8192 };
+
 /* Numbers with commas between them; 0 unless there are `count` of them. */
 static int take_numbers(const char *text, const char *key, int count, double *numbers) {
     const char *at = strstr(text, key), *line = strchr(text, '\n');
@@ -147,12 +149,18 @@ static comet_status take_data(const comet_safetensors *file, comet_about *a) {
     return status;
 }
 
+/* A damaged file may say anything. */
+static int in(int value, int most) {
+    return value > 0 && value <= most;
+}
+
 static void take_model(const comet_safetensors *file, comet_about *a) {
     const char *text = comet_safetensors_metadata(file, comet_checkpoint_text_keys[COMET_TEXT_MODEL]);
     if (text &&
         sscanf(text, "%63s classes=%d image=%dx%dx%d", a->model, &a->classes, &a->height, &a->width, &a->channels) ==
             5 &&
-        a->classes > 0 && a->height > 0 && a->width > 0 && (a->channels == 1 || a->channels == 3))
+        in(a->classes, MOST_CLASSES) && in(a->height, MOST_SIDE) && in(a->width, MOST_SIDE) &&
+        (a->channels == 1 || a->channels == 3))
         return;
     a->model[0] = '\0';
     a->classes = a->height = a->width = a->channels = 0;
