@@ -13,6 +13,22 @@ if(TARGET comet_command)
   install(TARGETS comet_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+# What the command says of itself: its manual page, and scripts that make shells complete its options. A command of
+# another machine cannot be asked.
+if(TARGET comet_command AND NOT CMAKE_CROSSCOMPILING)
+  set(comet_words "${PROJECT_BINARY_DIR}/words")
+  add_custom_command(OUTPUT "${comet_words}/comet.1" "${comet_words}/comet" "${comet_words}/_comet"
+    COMMAND ${CMAKE_COMMAND} -E make_directory "${comet_words}"
+    COMMAND comet_command manual > "${comet_words}/comet.1"
+    COMMAND comet_command completion bash > "${comet_words}/comet"
+    COMMAND comet_command completion zsh > "${comet_words}/_comet"
+    DEPENDS comet_command VERBATIM)
+  add_custom_target(comet_words ALL DEPENDS "${comet_words}/comet.1")
+  install(FILES "${comet_words}/comet.1" DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES "${comet_words}/comet" DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES "${comet_words}/_comet" DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+endif()
+
 configure_package_config_file(cmake/comet-config.cmake.in comet-config.cmake INSTALL_DESTINATION ${comet_cmake_dir})
 # Before 1.0 a minor version may change the API.
 write_basic_package_version_file(comet-config-version.cmake COMPATIBILITY SameMinorVersion)

@@ -20,5 +20,9 @@ int command_demo(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_assess(int argc, char **argv);
 int command_sweep(int argc, char **argv);
+int command_evaluate(int argc, char **argv);
+int command_predict(int argc, char **argv);
+int command_completion(int argc, char **argv);
+int command_manual(int argc, char **argv);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/nearest.h"
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 
@@ -58,11 +59,24 @@ static int take_many(const option *entry, const char *value, int argc, char **ar
     return DONE;
 }
 
+static const char *option_at(const void *context, int index) {
+    return ((const option *)context)[index].name;
+}
+
+static int refuse_option(const option *table, const char *argument) {
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
+    const char *meant = argument[1] == '-' ? comet_nearest(name, option_at, table) : NULL;
+    if (meant)
+        return misuse("unknown option '%s' (did you mean %s?)", name, meant);
+    return misuse("unknown option '%s'", argument);
+}
+
 static int take_option(const option *table, int argc, char **argv, int *index) {
     const char *value;
     const option *entry = find_option(table, argv[*index], &value);
     if (!entry)
-        return misuse("unknown option '%s'", argv[*index]);
+        return refuse_option(table, argv[*index]);
     if (entry->kind == OPTION_MANY)
         return take_many(entry, value, argc, argv, index);
     if (entry->kind == OPTION_FLAG) {
@@ -80,8 +94,22 @@ static int take_option(const option *table, int argc, char **argv, int *index) {
     return DONE;
 }
 
+static struct {
+    void (*hear)(void *context, const option *table);
+    void *context;
+} listener;
+
+void options_listen(void (*hear)(void *context, const option *table), void *context) {
+    listener.hear = hear;
+    listener.context = context;
+}
+
 int options_parse(const option *table, int argc, char **argv, text_array *operands) {
     int only_operands = 0, answer = DONE;
+    if (listener.hear) {
+        listener.hear(listener.context, table);
+        return MISUSED;
+    }
     for (int i = 1; i < argc && answer == DONE; i++) {
         if (!only_operands && strcmp(argv[i], "--") == 0)
             only_operands = 1;
@@ -102,6 +130,14 @@ static const char *value_of(const option *entry) {
     return entry->kind == OPTION_TEXT ? *(const char *const *)entry->target : NULL;
 }
 
+/* Another name of an option that comes before it. */
+static int is_alias(const option *table, const option *entry) {
+    for (const option *other = table; other < entry; other++)
+        if (other->target == entry->target)
+            return 1;
+    return 0;
+}
+
 static int is_without(const char *name, const char *const *without) {
     for (; *without; without++)
         if (strcmp(name, *without) == 0)
@@ -116,7 +152,7 @@ char *given_text(const option *table, const char *const *without) {
     char *text = calloc(bytes, 1);
     for (const option *entry = table; text && entry->name; entry++) {
         const char *value = value_of(entry);
-        if (!value || is_without(entry->name, without))
+        if (!value || is_alias(table, entry) || is_without(entry->name, without))
             continue;
         char *line = text + used;
         used += (size_t)snprintf(line, bytes - used, "%s%s%s", entry->name, *value ? " " : "", value);

@@ -32,6 +32,12 @@ void text_array_free(text_array *texts);
 /* Fills the targets and collects the operands. Everything behind "--" is an operand. */
 int options_parse(const option *table, int argc, char **argv, text_array *operands);
 
+/*
+ * While there is one who hears, options_parse tells him its table and does nothing else; what it answers then ends the
+ * command. NULL: nobody.
+ */
+void options_listen(void (*hear)(void *context, const option *table), void *context);
+
 /* ---- what a user gave, to be compared with that of another day ---- */
 
 /*

@@ -58,6 +58,23 @@ const char *text_size(uint64_t bytes, char *text, size_t capacity) {
     return text;
 }
 
+const char *text_measured(uint64_t bytes, char *text, size_t capacity) {
+    if (bytes > 0)
+        return text_size(bytes, text, capacity);
+    snprintf(text, capacity, "not measured");
+    return text;
+}
+
+const char *text_size_short(uint64_t bytes, char *text, size_t capacity) {
+    static const char units[] = "BKMGTPE";
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 1000 && unit < 6; unit++) /* 1000 of a unit would take a fifth character */
+        value /= 1024;
+    snprintf(text, capacity, "%.*f%c", unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, value, units[unit]);
+    return text;
+}
+
 const char *text_shape(int32_t ndim, const int64_t *shape, char *text, size_t capacity) {
     snprintf(text, capacity, "scalar");
     size_t used = 0;
@@ -74,5 +91,14 @@ const char *text_duration(double seconds, char *text, size_t capacity) {
         snprintf(text, capacity, "%ld min %ld s", whole / 60, whole % 60);
     else
         snprintf(text, capacity, "%ld h %ld min", whole / 3600, whole % 3600 / 60);
+    return text;
+}
+
+const char *text_clock(double seconds, char *text, size_t capacity) {
+    long whole = (long)(seconds + 0.5);
+    if (whole < 3600)
+        snprintf(text, capacity, "%ld:%02ld", whole / 60, whole % 60);
+    else
+        snprintf(text, capacity, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
     return text;
 }

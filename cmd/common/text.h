@@ -17,10 +17,19 @@ const char *text_printable(const char *text, char *copy, size_t capacity);
 /* "12.3 MiB". Returns `text`. */
 const char *text_size(uint64_t bytes, char *text, size_t capacity);
 
+/* Of what could not be measured, 0: "not measured". Returns `text`. */
+const char *text_measured(uint64_t bytes, char *text, size_t capacity);
+
+/* The same in five characters at most: "12.3M". Returns `text`. */
+const char *text_size_short(uint64_t bytes, char *text, size_t capacity);
+
 /* "8x64x80x80", "scalar". Returns `text`. */
 const char *text_shape(int32_t ndim, const int64_t *shape, char *text, size_t capacity);
 
 /* "1 min 20 s". Returns `text`. */
 const char *text_duration(double seconds, char *text, size_t capacity);
+
+/* The same as a clock has it: "1:20", "2:05:00". Returns `text`. */
+const char *text_clock(double seconds, char *text, size_t capacity);
 
 #endif

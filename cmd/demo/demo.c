@@ -83,8 +83,8 @@ static void print_meaning(const compare_results *results) {
            "went from %.2f to %.2f %%, the time of a step from %.1f to %.1f ms.\n",
            text_size(none->result.saved_stored_bytes, raw, sizeof raw),
            text_size(eb->result.saved_stored_bytes, stored, sizeof stored),
-           text_size(eb->measured_peak_bytes, after, sizeof after),
-           text_size(none->measured_peak_bytes, before, sizeof before), none->result.top1, eb->result.top1,
+           text_measured(eb->measured_peak_bytes, after, sizeof after),
+           text_measured(none->measured_peak_bytes, before, sizeof before), none->result.top1, eb->result.top1,
            none->result.ms_per_step, eb->result.ms_per_step);
 }
 

@@ -3,9 +3,11 @@
 #include "cmd/files/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
@@ -27,7 +29,10 @@ static int read_all(FILE *file, const char *path, buffer *content) {
 
 int file_read(const char *path, buffer *content) {
     *content = (buffer){0};
-    FILE *file = fopen(path, "rb");
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its other end */
+    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "rb");
+    if (!file && descriptor >= 0)
+        close(descriptor);
     if (!file)
         return fail("cannot open '%s': %s", path, strerror(errno));
     int answer = read_all(file, path, content);

@@ -7,6 +7,7 @@
 
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
+#include "cmd/train/forms_idle.h"
 
 /* No larger batch is looked for. */
 enum { LARGEST_BATCH = 1 << 16 };
@@ -86,6 +87,7 @@ static int ask_baseline(const plan_request *r, plan_answer *answer) {
 }
 
 int plan_ask(const plan_request *r, plan_answer *answer) {
+    forms_tell_idle(&r->trainer, forms_find_idle(&r->trainer));
     int result = ask_shown(r, answer);
     if (result == DONE && r->trainer.memory_bytes)
         result = ask_largest(r, answer);

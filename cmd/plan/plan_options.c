@@ -30,7 +30,7 @@ const char plan_help[] =
     "  --codec FORM          none, eb[:ERROR], pool:K, group:BITS, dct, zvc, offload, recompute, eb+offload (eb)\n"
     "  --error-rel F         a bound for eb, in units of the rms of what is stored; without one a controller will set\n"
     "                        bounds, and the plan is for the tightest, with which it begins (0.1)\n"
-    "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,conv1=none', the last that fits wins;\n"
+    "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,bn1=none', the last that fits wins;\n"
     "                        the names are those in the table\n"
     "  --memory SIZE         plan within it (2GiB, 500MB): what does not fit is spilled to a file, then recomputed.\n"
     "                        Says whether that is enough, and which batch would be the largest\n"
@@ -53,7 +53,7 @@ const char plan_help[] =
     "  comet plan --model resnet50 --batch 64 --codec none          how much more would it be?\n"
     "  comet plan --model resnet18 --memory 2GiB                    which batch can I train in 2 GiB?\n"
     "  comet plan --model resnet18 --data folder:pets --memory 300MiB    and with that data?\n"
-    "  comet plan --model vgg16 --forms 'features.0=none' --json\n";
+    "  comet plan --model vgg16 --forms 'features.relu.1=none' --json\n";
 
 /* As they were given; NULL where they were not. */
 typedef struct texts {
@@ -172,6 +172,7 @@ int plan_options_read(plan_request *r, int argc, char **argv) {
                             {"--memory", OPTION_TEXT, &t.memory},
                             {"--spill-dir", OPTION_TEXT, &t.spill},
                             {"--optimiser", OPTION_TEXT, &t.optimiser},
+                            {"--optimizer", OPTION_TEXT, &t.optimiser},
                             {"--accumulate", OPTION_TEXT, &t.accumulate},
                             {"--threads", OPTION_TEXT, &t.threads},
                             {"--device", OPTION_TEXT, &t.place.device},

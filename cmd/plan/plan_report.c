@@ -17,36 +17,59 @@ enum { SIZE_TEXT = 32 };
 
 /* ---- memory over a step ---- */
 
-/* At most `limit`: there the store spills. *x and *y are the caller's to free, after a failure too. */
-static int make_curve(const plan_case *c, size_t limit, double **x, double **y, size_t *count) {
+/*
+ * What is in use at each time, with all that is there all the time; at most `limit`: there the store spills. *x and *y
+ * are the caller's to free, after a failure too.
+ */
+static int make_curve(const plan_request *request, const plan_case *c, size_t limit, double **x, double **y,
+                      size_t *count) {
+    const size_t always = c->fit.bytes.static_bytes + c->fit.bytes.library_bytes + request->trainer.reserved_bytes;
     *count = (size_t)comet_plan_times(c->plan);
     *x = malloc(*count * sizeof **x);
     *y = malloc(*count * sizeof **y);
     if (!*x || !*y)
         return fail_memory();
     for (size_t t = 0; t < *count; t++) {
-        const size_t bytes = c->fit.bytes.static_bytes + comet_plan_bytes_at(c->plan, NULL, (int)t);
+        const size_t bytes = always + comet_plan_bytes_at(c->plan, NULL, (int)t);
         (*x)[t] = (double)t;
         (*y)[t] = (double)(bytes < limit ? bytes : limit) / mebibyte;
     }
     return DONE;
 }
 
+/* Why the curve does not reach the planned peak. */
+static void put_highest(report *r, const plan_request *request, const plan_answer *answer, const double *y,
+                        size_t count) {
+    const size_t peak = plan_sum(request, &answer->shown).peak_bytes;
+    char text[PLAN_TEXT], planned[SIZE_TEXT], highest[SIZE_TEXT];
+    double most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = y[i] > most ? y[i] : most;
+    snprintf(
+        text, sizeof text,
+        "The curve's highest point is %s, the planned peak %s: buffers are one block, as large as any moment of the "
+        "step asks for, and not all of it is in use at that one.",
+        text_size((size_t)(most * mebibyte), highest, sizeof highest), text_size(peak, planned, sizeof planned));
+    report_text(r, text);
+}
+
 static int put_curves(report *r, const plan_request *request, const plan_answer *answer) {
     double *x[2] = {NULL, NULL}, *y[2] = {NULL, NULL};
     size_t count[2] = {0, 0};
     const size_t limit = answer->fits && request->trainer.memory_bytes ? request->trainer.memory_bytes : SIZE_MAX;
-    int result = make_curve(&answer->baseline, SIZE_MAX, &x[0], &y[0], &count[0]);
+    int result = make_curve(request, &answer->baseline, SIZE_MAX, &x[0], &y[0], &count[0]);
     if (result == DONE)
-        result = make_curve(&answer->shown, limit, &x[1], &y[1], &count[1]);
+        result = make_curve(request, &answer->shown, limit, &x[1], &y[1], &count[1]);
     const report_series series[] = {{"none: everything kept", x[0], y[0], count[0], 0},
                                     {request->trainer.codec, x[1], y[1], count[1], 1}};
     const comet_trainer_options *o = &request->trainer;
     const int same = strcmp(o->codec, "none") == 0 && !o->forms && !o->memory_bytes;
     if (result == DONE)
         report_lines(r, "Memory over a step: forward to the middle, then backward", "layers computed",
-                     "MiB, weights, gradients and optimiser included", series + same, (size_t)(2 - same),
+                     "MiB in use, of all that the planned peak counts", series + same, (size_t)(2 - same),
                      REPORT_AREA | REPORT_FROM_ZERO);
+    if (result == DONE)
+        put_highest(r, request, answer, y[1], count[1]);
     for (int i = 0; i < 2; i++) {
         free(x[i]);
         free(y[i]);

@@ -10,6 +10,7 @@
 
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
+#include "cmd/report/command_line.h"
 #include "cmd/report/report_impl.h"
 #include "comet/version.h"
 
@@ -77,7 +78,13 @@ static int close_stream(report *r) {
 
 int report_close(report *r) {
     comet_message message;
-    fprintf(r->file, "</main>\n<footer>Made by comet %s</footer>\n</body>\n</html>\n", comet_version_string());
+    fprintf(r->file, "</main>\n<footer><p>Made by comet %s</p>\n", comet_version_string());
+    if (*command_line_text()) {
+        fputs("<pre>", r->file);
+        report_put(r, command_line_text());
+        fputs("</pre>\n", r->file);
+    }
+    fputs("</footer>\n</body>\n</html>\n", r->file);
     int answer = DONE;
     if (close_stream(r))
         answer = fail("cannot write the report '%s': %s", r->path, strerror(errno));

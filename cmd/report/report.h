@@ -49,9 +49,17 @@ typedef struct report_cloud {
 
 /*
  * LOG_X, LOG_Y: values that are not positive are gaps. FROM_ZERO: zero is on the y axis. AREA: filled down to it.
- * EQUAL: both axes are logarithmic and have one range, with lines where y is x, twice x and half of x.
+ * EQUAL: both axes are logarithmic and have one range, with lines where y is x, twice x and half of x. SMOOTH: a long
+ * series is drawn faintly, and over it its mean over a few points.
  */
-enum { REPORT_LOG_Y = 1, REPORT_FROM_ZERO = 2, REPORT_AREA = 4, REPORT_LOG_X = 8, REPORT_EQUAL = 16 };
+enum {
+    REPORT_LOG_Y = 1,
+    REPORT_FROM_ZERO = 2,
+    REPORT_AREA = 4,
+    REPORT_LOG_X = 8,
+    REPORT_EQUAL = 16,
+    REPORT_SMOOTH = 32
+};
 
 /* DONE, or FAILED after a line on standard error. `path` must stay valid until the report is closed. */
 int report_open(report *r, const char *path, const char *title, const char *subtitle);

@@ -84,6 +84,12 @@ void report_path(report *r, const report_series *series, const report_axis *x, c
 /* 1: point i has a place. */
 int report_path_has(const report_series *series, size_t i, const report_axis *x, const report_axis *y);
 
+/*
+ * Means of a series' y over a few points around each, fewer towards the ends (report_smooth.c), to be freed; NULL: it
+ * is too short for that, or there is no memory.
+ */
+double *report_smooth(const report_series *series);
+
 /* ---- which line is which: names at the lines' ends, or a legend (report_labels.c) ---- */
 
 enum { REPORT_LABELS_MOST = 8, REPORT_LABEL_CHARACTERS = 22 };

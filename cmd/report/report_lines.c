@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Figures of lines: axes, grid, the series, and their names. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "cmd/report/report_impl.h"
 
@@ -82,22 +83,36 @@ static void put_summary(report *r, const report_series *s, const report_axis *x,
                 report_number(s->y[end], last));
 }
 
-static void draw_series(report *r, const report_series *s, const report_axis *x, const report_axis *y, int flags) {
+/* The values themselves, behind their means. */
+static void draw_faint(report *r, const report_series *s, const report_axis *x, const report_axis *y) {
+    fputs("<path class=\"line faint\" d=\"", r->file);
+    report_path(r, s, x, y, 0);
+    fputs("\"/>\n", r->file);
+}
+
+static void draw_series(report *r, const report_series *values, const report_axis *x, const report_axis *y, int flags) {
+    double *means = flags & REPORT_SMOOTH ? report_smooth(values) : NULL;
+    report_series drawn = *values, *s = &drawn;
     fprintf(r->file, "<g class=\"c%d\">", report_colour(s->group));
+    if (means) {
+        draw_faint(r, values, x, y);
+        drawn.y = means;
+    }
     if (flags & REPORT_AREA) {
         fputs("<path class=\"area\" d=\"", r->file);
         report_path(r, s, x, y, 1);
         fputs("\"/>\n", r->file);
     }
-    fprintf(r->file, "<path class=\"line%s%s\" d=\"", s->count > DOTS_MOST ? " many" : "",
+    fprintf(r->file, "<path class=\"line%s%s\" d=\"", s->count > DOTS_MOST && !means ? " many" : "",
             s->group >= REPORT_COLOURS ? " dash" : "");
     report_path(r, s, x, y, 0);
     fputs("\"><title>", r->file);
-    put_summary(r, s, x, y);
+    put_summary(r, values, x, y);
     fputs("</title></path>\n", r->file);
     if (s->count <= DOTS_MOST)
         draw_dots(r, s, x, y);
     fputs("</g>\n", r->file);
+    free(means);
 }
 
 void report_lines(report *r, const char *title, const char *x_axis, const char *y_axis, const report_series *series,

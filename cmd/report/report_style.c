@@ -48,6 +48,7 @@ const char report_style[] =
     "svg .base{stroke:var(--soft);stroke-width:1}\n"
     "svg .line{fill:none;stroke:currentColor;stroke-width:1.75;stroke-linejoin:round;stroke-linecap:round}\n"
     "svg .many{stroke-width:1.25;stroke-opacity:.85}\n"
+    "svg .faint{stroke-width:1;stroke-opacity:.25}\n"
     "svg .dash{stroke-dasharray:6 4}\n"
     "svg .area{fill:currentColor;fill-opacity:.16;stroke:none}\n"
     "svg .dot{fill:currentColor;stroke:var(--card);stroke-width:1}\n"
@@ -62,4 +63,5 @@ const char report_style[] =
     "--c5)}.c6{color:var(--c6)}\n"
     ".legend i{background:currentColor}\n"
     "footer{padding-top:.5rem;padding-bottom:2rem;color:var(--soft);font-size:.85rem}\n"
+    "footer pre{white-space:pre-wrap;overflow-wrap:anywhere}\n"
     "@media print{body{background:none}.tall{max-height:none}section,figure{break-inside:avoid}}\n";

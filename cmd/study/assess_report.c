@@ -9,6 +9,7 @@
 #include "cmd/common/message.h"
 #include "cmd/report/report.h"
 #include "cmd/study/assess.h"
+#include "cmd/train/report_options.h"
 
 enum { CELL = 48, COLUMNS = 9, LABEL = 160, STEPS = 2 * COMET_HISTOGRAM_BINS };
 
@@ -127,7 +128,8 @@ static void put_scatter(report *r, const assess_case *c, const assess_use_summar
             at = add_use(&p, at, c, &list[i]);
             p.clouds[clouds++] = (report_cloud){list[i].use, p.x + first, p.y + first, p.labels + first, at - first};
         }
-        report_scatter(r, title, "measured", "predicted", p.clouds, clouds, REPORT_EQUAL);
+        if (at > 2) /* fewer are in the table */
+            report_scatter(r, title, "measured", "predicted", p.clouds, clouds, REPORT_EQUAL);
     }
     points_free(&p);
 }
@@ -238,6 +240,7 @@ int assess_report(const char *path, const assess_case *c) {
     int answer = report_open(&r, path, title, subtitle);
     if (answer == DONE) {
         put_sections(&r, c, list, count);
+        report_options(&r, c->run, 0);
         answer = report_close(&r);
     }
     free(list);

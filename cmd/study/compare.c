@@ -2,13 +2,17 @@
 /* comet compare: variants of a run beside one another. */
 #include "cmd/study/compare.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/study/study.h"
+#include "cmd/train/forms_idle.h"
 
 static const char help_begin[] =
     "Usage: comet compare --model NAME [--data SET] [--variants LIST] [OPTION...]\n"
@@ -75,6 +79,36 @@ static int check_variants(const compare_plan *plan) {
     return answer;
 }
 
+/* Rules that change nothing in any variant. */
+static void find_and_tell(const compare_plan *plan) {
+    comet_trainer_options options;
+    uint64_t idle = UINT64_MAX;
+    size_t unused[COMET_SPLITS];
+    comet_message unread;
+    for (int i = 0; i < plan->variant_count && idle; i++) {
+        comet_run_options run = plan->run;
+        if (plan->apply(plan, plan->variants[i], &run) != DONE ||
+            comet_run_trainer_options(&run, &options, unused, &unread) != COMET_OK)
+            return;
+        idle &= forms_find_idle(&options);
+    }
+    forms_tell_idle(&options, idle);
+}
+
+/* In a process of its own: planning may start threads, and this one is to fork. */
+static void tell_idle_forms(const compare_plan *plan) {
+    if (!plan->run.trainer.forms)
+        return;
+    fflush(NULL); /* what is buffered would come twice */
+    const pid_t child = fork();
+    if (child == 0) {
+        find_and_tell(plan);
+        _exit(DONE);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        continue;
+}
+
 static int make_plan(request *r, compare_plan *plan, comet_dataset **data) {
     const char *variants = r->variants ? r->variants : "none,eb";
     int64_t seeds = 1;
@@ -107,6 +141,8 @@ static int run_request(void *context) {
     comet_dataset *data = NULL;
     compare_plan *plan = calloc(1, sizeof *plan);
     int answer = plan ? make_plan(r, plan, &data) : fail_memory();
+    if (answer == DONE)
+        tell_idle_forms(plan);
     if (answer == DONE)
         answer = study_compare(plan, &views, &r->study);
     comet_dataset_free(data);

@@ -147,7 +147,10 @@ static void put_run(json *j, const record *r) {
     else
         json_number(j, "at_ceiling", f->at_ceiling);
     json_integer(j, "planned_peak_bytes", (int64_t)record_planned_peak(r));
-    json_integer(j, "measured_peak_bytes", (int64_t)f->measured_peak_bytes);
+    if (f->measured_peak_bytes)
+        json_integer(j, "measured_peak_bytes", (int64_t)f->measured_peak_bytes);
+    else
+        json_null(j, "measured_peak_bytes");
     json_integer(j, "static_bytes", (int64_t)f->result.bytes.static_bytes);
     json_number(j, "ms_per_step", f->result.ms_per_step);
     json_number(j, "images_per_s", f->result.images_per_second);
@@ -213,5 +216,6 @@ int compare_report(const char *path, const compare_plan *plan, const compare_res
         if (*text)
             used += (size_t)snprintf(lines + used, sizeof lines - used, "%s\n", text);
     }
-    return train_report_write(path, title, subtitle, used ? lines : NULL, results->records, (size_t)results->count);
+    return train_report_write(path, title, subtitle, used ? lines : NULL, &plan->run, results->records,
+                              (size_t)results->count);
 }

@@ -13,8 +13,8 @@
 #include "cmd/files/file.h"
 
 /* What may change between an interruption and going on. */
-static const char *const of_no_account[] = {"--report", "--json",      "--quiet",  "--help", "-h",
-                                            "--state",  "--spill-dir", "--resume", NULL};
+static const char *const of_no_account[] = {"--report", "--json",      "--quiet",  "--help",   "-h",
+                                            "--state",  "--spill-dir", "--resume", "--config", NULL};
 
 int study_parse(study_options *o, const option *own, size_t own_count, int argc, char **argv) {
     const option common[] = {{"--report", OPTION_TEXT, &o->report}, {"--json", OPTION_FLAG, &o->json},
@@ -57,7 +57,7 @@ const char study_runs_help[] =
 
 /* Names of our own. */
 typedef struct names {
-    char data[TRAIN_DATA_NAME], state[2 * TRAIN_DATA_NAME + 64];
+    char data[TRAIN_DATA_NAME], place[TRAIN_DATA_PLACE], state[2 * TRAIN_DATA_NAME + 64];
     char *given;
 } names;
 
@@ -79,6 +79,8 @@ static int set_state(compare_plan *plan, const char *command, const study_option
     if (!wanted && o->resume)
         return misuse("--resume needs a file of finished runs");
     train_data_name(&plan->texts, &plan->run, n->data);
+    train_data_place(&plan->texts, &plan->run, n->place);
+    plan->run.data_name = n->place;
     snprintf(n->state, sizeof n->state, "comet-%s-%s-%s.runs", command, plan->run.trainer.model, n->data);
     plan->state.path = !wanted ? NULL : o->state ? o->state : n->state;
     if (train_resume_read(o->resume, &plan->state.resume) != DONE)

@@ -10,6 +10,7 @@
 #include "cmd/common/message.h"
 #include "cmd/report/report.h"
 #include "cmd/study/sweep.h"
+#include "cmd/train/report_options.h"
 
 enum { CELL = 64 };
 
@@ -208,6 +209,7 @@ int sweep_report(const char *path, const compare_plan *compare, const compare_re
     if (answer != DONE)
         return answer;
     answer = put_sections(&r, plan, results);
+    report_options(&r, &plan->compare.run, 1);
     if (answer == DONE)
         return report_close(&r);
     report_abandon(&r);

@@ -12,9 +12,12 @@
 #include "cmd/common/text.h"
 #include "cmd/common/workers.h"
 #include "cmd/files/file.h"
+#include "cmd/train/forms_idle.h"
 #include "cmd/train/record.h"
+#include "cmd/train/train_csv.h"
 #include "cmd/train/train_log.h"
 #include "cmd/train/train_options.h"
+#include "cmd/train/train_print.h"
 #include "cmd/train/train_progress.h"
 #include "cmd/train/train_report.h"
 
@@ -30,13 +33,16 @@ static const char help_begin[] =
 static const char help_end[] =
     "\n"
     "What it leaves behind:\n"
-    "  --checkpoint DIR      a checkpoint each epoch, at the end and on Ctrl-C; none: no checkpoints\n"
+    "  --checkpoint DIR      a checkpoint each epoch, at the end and on Ctrl-C, and the weights of the best "
+    "evaluation;\n"
+    "                        none: no checkpoints\n"
     "                        (comet-MODEL-DATA, in the current folder; DATA is the last part of folder:DIR)\n"
     "  --checkpoint-every N  every N updates instead of each epoch\n"
     "  --resume              go on from the checkpoint, bit by bit as if it had not been interrupted; an error if\n"
     "                        there is none. --resume=auto begins anew then\n"
     "  --save-weights FILE   the weights alone, .safetensors with torchvision's names\n"
     "  --json-log FILE       a line of JSON for each step and evaluation\n"
+    "  --csv-log FILE        a row for each step and evaluation, for spreadsheets\n"
     "  --report FILE.html    curves and tables\n"
     "  --quiet               no progress on standard error\n"
     "\n"
@@ -51,11 +57,12 @@ static const char help_end[] =
     "  comet train --model resnet18 --data cifar10:cifar-10-batches-bin --codec eb --memory 1GiB\n"
     "  comet train --model resnet50 --data folder:pets --weights resnet50.safetensors --lr 0.01 --batch 16\n"
     "  comet train --model resnet18 --data cifar10:data --checkpoint run1 --resume\n"
+    "  comet predict --from run1 photo.jpg                              what it has learned\n"
     "  comet plan --model resnet50 --batch 64 --image 224 --codec eb    what that would take, without training\n";
 
 typedef struct request {
     train_texts texts;
-    const char *checkpoint, *every, *save_weights, *log, *report, *resume;
+    const char *checkpoint, *every, *save_weights, *log, *csv, *report, *resume;
     int quiet, help;
     text_array operands;
 } request;
@@ -66,7 +73,7 @@ typedef struct watch {
     const comet_run_options *run;
     record record;
     train_progress progress;
-    train_log log;
+    log_file log, csv;
 } watch;
 
 static int read_request(request *r, int argc, char **argv) {
@@ -74,6 +81,7 @@ static int read_request(request *r, int argc, char **argv) {
                           {"--checkpoint-every", OPTION_TEXT, &r->every},
                           {"--save-weights", OPTION_TEXT, &r->save_weights},
                           {"--json-log", OPTION_TEXT, &r->log},
+                          {"--csv-log", OPTION_TEXT, &r->csv},
                           {"--report", OPTION_TEXT, &r->report},
                           {"--resume", OPTION_MAYBE, &r->resume},
                           {"--quiet", OPTION_FLAG, &r->quiet},
@@ -85,9 +93,9 @@ static int read_request(request *r, int argc, char **argv) {
 
 /* One would take the place of the other. */
 static int check_same(const request *r) {
-    const char *const names[] = {"--save-weights", "--json-log", "--report"};
-    const char *const paths[] = {r->save_weights, r->log, r->report};
-    for (int i = 0; i < 3; i++)
+    const char *const names[] = {"--save-weights", "--json-log", "--csv-log", "--report"};
+    const char *const paths[] = {r->save_weights, r->log, r->csv, r->report};
+    for (int i = 0; i < 4; i++)
         for (int k = 0; k < i; k++)
             if (paths[i] && paths[k] && strcmp(paths[i], paths[k]) == 0)
                 return misuse("%s and %s name the same file", names[k], names[i]);
@@ -126,14 +134,9 @@ static comet_status prepare(void *context, comet_message *message) {
     comet_status status = output_try("--save-weights", r->save_weights, message);
     if (status == COMET_OK)
         status = output_try("--report", r->report, message);
-    return status == COMET_OK ? train_log_open(&w->log, r->log, r->resume != NULL, message) : status;
-}
-
-static void print_evaluation(watch *w, const comet_run_event *event) {
-    train_progress_clear(&w->progress);
-    printf("epoch %u, step %lld: loss %.4f, accuracy %.2f %%, top-5 %.2f %%\n", event->epoch + 1,
-           (long long)event->step, event->loss, event->top1, event->top5);
-    fflush(stdout);
+    if (status == COMET_OK)
+        status = log_file_open(&w->csv, "--csv-log", r->csv, r->resume != NULL, message);
+    return status == COMET_OK ? log_file_open(&w->log, "--json-log", r->log, r->resume != NULL, message) : status;
 }
 
 static void observe(void *context, const comet_run_event *event) {
@@ -141,46 +144,15 @@ static void observe(void *context, const comet_run_event *event) {
     record_event(&w->record, event);
     train_progress_event(&w->progress, event);
     train_log_event(&w->log, w->run, event);
-    if (event->kind == COMET_RUN_EVALUATED)
-        print_evaluation(w, event);
-    else if (event->kind == COMET_RUN_STARTED && event->step > 0 && !w->progress.silent)
-        note("going on after step %lld of %lld", (long long)event->step, (long long)event->steps);
+    train_csv_event(&w->csv, event);
+    if (event->kind == COMET_RUN_EVALUATED) {
+        train_progress_clear(&w->progress);
+        train_print_evaluation(event);
+    } else if (event->kind == COMET_RUN_STARTED && !w->progress.silent)
+        train_print_start(w->run, event);
 }
 
 /* ---- at the end ---- */
-
-static void print_summary(const watch *w) {
-    const record_figures *f = &w->record.figures;
-    const comet_run_result *r = &f->result;
-    char a[32], b[32], c[32];
-    if (!r->stopped)
-        printf("accuracy  %.2f %% (top-5 %.2f %%), loss %.4f, after %lld steps of %d\n", r->top1, r->top5, r->loss,
-               (long long)r->step, f->batch);
-    printf("saved     %s -> %s a step (%.1f x)\n", text_size(r->saved_raw_bytes, a, sizeof a),
-           text_size(r->saved_stored_bytes, b, sizeof b),
-           r->saved_stored_bytes ? (double)r->saved_raw_bytes / (double)r->saved_stored_bytes : 1.0);
-    if (f->at_ceiling >= 0)
-        printf("bounds    %.0f %% of them at the ceiling, over tensors and steps since the first decision\n",
-               100 * f->at_ceiling);
-    printf("peak      %s planned, %s measured", text_size(record_planned_peak(&w->record), a, sizeof a),
-           text_size(f->measured_peak_bytes, b, sizeof b));
-    printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
-           text_size(r->loader_bytes[COMET_SPLIT_TRAIN], b, sizeof b));
-    if (w->run->trainer.memory_bytes) {
-        const size_t data = comet_dataset_get_info(w->run->data)->memory_bytes;
-        printf("memory    %s of %s allowed, the data set's %s included\n",
-               text_size(f->measured_peak_bytes + data, a, sizeof a),
-               text_size(w->run->trainer.memory_bytes, b, sizeof b), text_size(data, c, sizeof c));
-    }
-    printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
-    if (r->skipped)
-        printf("skipped   %lld steps that were not finite\n", (long long)r->skipped);
-    if (r->stopped)
-        printf("stopped after step %lld%s%s%s\n", (long long)r->step, w->run->folder ? "; --resume goes on from '" : "",
-               w->run->folder ? w->run->folder : "", w->run->folder ? "'" : "");
-    else if (w->run->folder)
-        printf("checkpoint '%s', weights in last.safetensors\n", w->run->folder);
-}
 
 /* What there is of a training whose report there is not. */
 static void say_where(const comet_run_options *run) {
@@ -200,10 +172,18 @@ static int write_report(const request *r, const watch *w) {
     snprintf(title, sizeof title, "%s on %s", t->model, comet_dataset_get_info(w->run->data)->name);
     snprintf(subtitle, sizeof subtitle, "%.60s%s%.40s, batch %d, %lld steps", t->codec, t->control ? " under " : "",
              t->control ? t->control : "", t->batch, (long long)w->record.figures.result.step);
-    int answer = train_report_write(r->report, title, subtitle, NULL, &w->record, 1);
+    int answer = train_report_write(r->report, title, subtitle, NULL, w->run, &w->record, 1);
     if (answer != DONE)
         say_where(w->run);
     return answer;
+}
+
+static void tell_idle_forms(const comet_run_options *run) {
+    comet_trainer_options options;
+    size_t unused[COMET_SPLITS];
+    comet_message unread;
+    if (run->trainer.forms && comet_run_trainer_options(run, &options, unused, &unread) == COMET_OK)
+        forms_tell_idle(&options, forms_find_idle(&options));
 }
 
 static int train(const request *r, comet_run_options *run, watch *w) {
@@ -216,17 +196,18 @@ static int train(const request *r, comet_run_options *run, watch *w) {
     run->context = w;
     record_begin(&w->record, run->trainer.codec, run);
     train_progress_begin(&w->progress, "", &w->record.mark, r->quiet);
+    tell_idle_forms(run);
     stop_on_signals();
     comet_status status = comet_run(run, NULL, &result, &message);
     record_end(&w->record, status, &result, &message);
     train_progress_clear(&w->progress);
-    int logged = train_log_close(&w->log, &w->record);
+    int logged = train_log_close(&w->log, &w->record), listed = log_file_close(&w->csv);
     if (status != COMET_OK)
         return train_fail(status, &message);
-    print_summary(w);
+    train_print_summary(run, &w->record);
     int answer = write_report(r, w);
     if (answer == DONE)
-        answer = logged;
+        answer = logged == DONE ? listed : logged;
     return answer == DONE && result.stopped ? stop_code() : answer;
 }
 

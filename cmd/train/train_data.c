@@ -38,11 +38,12 @@ void train_data_name(const train_texts *texts, const comet_run_options *run, cha
 }
 
 void train_data_place(const train_texts *texts, const comet_run_options *run, char place[TRAIN_DATA_PLACE]) {
-    char *folder = find_folder(texts);
+    const char *spec = texts->data ? texts->data : "", *colon = strchr(spec, ':');
+    char *folder = colon ? realpath(colon + 1, NULL) : NULL;
     if (folder)
-        snprintf(place, TRAIN_DATA_PLACE, "%s%s", folder_prefix, folder);
+        snprintf(place, TRAIN_DATA_PLACE, "%.*s%s", (int)(colon + 1 - spec), spec, folder);
     else
-        snprintf(place, TRAIN_DATA_PLACE, "%s", comet_dataset_get_info(run->data)->name);
+        snprintf(place, TRAIN_DATA_PLACE, "%s", colon ? spec : comet_dataset_get_info(run->data)->name);
     free(folder);
 }
 

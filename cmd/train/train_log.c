@@ -1,65 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _XOPEN_SOURCE 700 /* fdopen, ftruncate */
 #include "cmd/train/train_log.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "base/file/exclusive_file.h"
 #include "cmd/common/command.h"
 #include "cmd/common/json.h"
-#include "cmd/common/message.h"
 #include "comet/version.h"
 
-/* Devices and pipes as they are; a file is one training's. */
-static comet_exclusive open_file(const char *path, int *descriptor) {
-    struct stat target;
-    if (stat(path, &target) == 0 && !S_ISREG(target.st_mode)) {
-        *descriptor = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-        return *descriptor < 0 ? COMET_EXCLUSIVE_FAILED : COMET_EXCLUSIVE_OK;
-    }
-    comet_exclusive answer = comet_exclusive_open(path, descriptor);
-    if (answer == COMET_EXCLUSIVE_OK && fcntl(*descriptor, F_SETFL, O_APPEND) != 0)
-        answer = COMET_EXCLUSIVE_FAILED;
-    return answer;
-}
-
-comet_status train_log_open(train_log *log, const char *path, int append, comet_message *message) {
-    int descriptor = -1;
-    *log = (train_log){.path = path, .fresh = !append};
-    if (!path)
-        return COMET_OK;
-    comet_exclusive answer = open_file(path, &descriptor);
-    log->file = answer == COMET_EXCLUSIVE_OK ? fdopen(descriptor, "a") : NULL;
-    if (log->file)
-        return COMET_OK;
-    const int why = errno;
-    if (descriptor >= 0)
-        close(descriptor);
-    return comet_message_set(message, COMET_ERROR_IO, "--json-log: cannot write '%.400s': %s", path,
-                             answer == COMET_EXCLUSIVE_BUSY ? "another training is writing it" : strerror(why));
-}
-
-static long long size_of(const train_log *log) {
-    struct stat status;
-    return fstat(fileno(log->file), &status) == 0 && S_ISREG(status.st_mode) ? (long long)status.st_size : 0;
-}
-
-/* ---- lines ---- */
-
-static json begin(train_log *log, const char *event) {
+static json begin(log_file *log, const char *event) {
     json j = {.file = log->file};
     json_open(&j, NULL, '{', 1);
     json_string(&j, "event", event);
     return j;
 }
 
-static void end(train_log *log, json *j) {
+static void end(log_file *log, json *j) {
     json_close(j, '}');
-    log->failed |= fflush(log->file) != 0; /* who follows the file sees it at once */
+    log_file_end_line(log);
 }
 
 static void put_plan(json *j, comet_trainer *trainer) {
@@ -72,7 +27,7 @@ static void put_plan(json *j, comet_trainer *trainer) {
     json_close(j, '}');
 }
 
-static void put_start(train_log *log, const comet_run_options *run, const comet_run_event *event) {
+static void put_start(log_file *log, const comet_run_options *run, const comet_run_event *event) {
     const comet_trainer_options *t = &run->trainer;
     comet_shape shape = comet_graph_shape(comet_trainer_graph(event->trainer), 0);
     json j = begin(log, "start");
@@ -105,7 +60,7 @@ static void put_start(train_log *log, const comet_run_options *run, const comet_
     end(log, &j);
 }
 
-static void put_step(train_log *log, const comet_run_event *event) {
+static void put_step(log_file *log, const comet_run_event *event) {
     const comet_trainer_result *r = &event->result;
     json j = begin(log, "step");
     json_integer(&j, "step", event->step);
@@ -123,7 +78,7 @@ static void put_step(train_log *log, const comet_run_event *event) {
     end(log, &j);
 }
 
-static void put_evaluation(train_log *log, const comet_run_event *event) {
+static void put_evaluation(log_file *log, const comet_run_event *event) {
     json j = begin(log, "evaluation");
     json_integer(&j, "step", event->step);
     json_integer(&j, "epoch", event->epoch);
@@ -134,7 +89,7 @@ static void put_evaluation(train_log *log, const comet_run_event *event) {
     end(log, &j);
 }
 
-static void put_text(train_log *log, const char *name, const comet_run_event *event) {
+static void put_text(log_file *log, const char *name, const comet_run_event *event) {
     json j = begin(log, name);
     json_integer(&j, "step", event->step);
     json_string(&j, "text", event->text);
@@ -148,7 +103,7 @@ static void put_bound(json *j, const char *key, comet_control_bound_value bound)
     json_close(j, '}');
 }
 
-static void put_control(train_log *log, const comet_run_event *event) {
+static void put_control(log_file *log, const comet_run_event *event) {
     const comet_control_event *c = event->control;
     json j = begin(log, "control");
     json_integer(&j, "step", c->iteration + 1); /* as steps are counted in this file */
@@ -166,12 +121,10 @@ static void put_control(train_log *log, const comet_run_event *event) {
     end(log, &j);
 }
 
-void train_log_event(train_log *log, const comet_run_options *run, const comet_run_event *event) {
+void train_log_event(log_file *log, const comet_run_options *run, const comet_run_event *event) {
     if (!log->file)
         return;
-    if (log->fresh && size_of(log) > 0)
-        log->failed |= ftruncate(fileno(log->file), 0) != 0;
-    log->fresh = 0;
+    log_file_begin_line(log);
     if (event->kind == COMET_RUN_STARTED)
         put_start(log, run, event);
     else if (event->kind == COMET_RUN_STEP)
@@ -180,17 +133,22 @@ void train_log_event(train_log *log, const comet_run_options *run, const comet_r
         put_evaluation(log, event);
     else if (event->kind == COMET_RUN_CONTROL)
         put_control(log, event);
-    else
+    else if (event->kind != COMET_RUN_EVALUATING)
         put_text(log, event->kind == COMET_RUN_NOTE ? "note" : "checkpoint", event);
 }
 
-static void put_end(train_log *log, const record *r) {
+static void put_end(log_file *log, const record *r) {
     const record_figures *f = &r->figures;
     json j = begin(log, "end");
     json_string(&j, "state", f->status != COMET_OK ? "failed" : f->result.stopped ? "stopped" : "done");
     json_string(&j, "message", f->why.text);
     json_integer(&j, "step", f->result.step);
     json_integer(&j, "skipped", f->result.skipped);
+    json_bool(&j, "ended_early", f->result.ended_early);
+    if (f->result.best_step >= 0) {
+        json_integer(&j, "best_step", f->result.best_step);
+        json_number(&j, "best_accuracy", f->result.best_accuracy);
+    }
     json_number(&j, "accuracy", f->result.top1);
     json_number(&j, "top5", f->result.top5);
     json_number(&j, "loss", f->result.loss);
@@ -203,7 +161,10 @@ static void put_end(train_log *log, const record *r) {
         json_number(&j, "at_ceiling", f->at_ceiling);
     json_integer(&j, "planned_peak_bytes", (int64_t)record_planned_peak(r));
     json_integer(&j, "allocated_peak_bytes", (int64_t)f->result.bytes.allocated_peak_bytes);
-    json_integer(&j, "measured_peak_bytes", (int64_t)f->measured_peak_bytes);
+    if (f->measured_peak_bytes)
+        json_integer(&j, "measured_peak_bytes", (int64_t)f->measured_peak_bytes);
+    else
+        json_null(&j, "measured_peak_bytes");
     json_integer(&j, "static_bytes", (int64_t)f->result.bytes.static_bytes);
     json_number(&j, "ms_per_step", f->result.ms_per_step);
     json_number(&j, "images_per_s", f->result.images_per_second);
@@ -211,11 +172,8 @@ static void put_end(train_log *log, const record *r) {
 }
 
 /* The log of an earlier run does not end with the failure of one that never began. */
-int train_log_close(train_log *log, const record *r) {
-    if (!log->file)
-        return DONE;
-    if (!log->fresh || size_of(log) == 0)
+int train_log_close(log_file *log, const record *r) {
+    if (log->file && !log_file_is_foreign(log))
         put_end(log, r);
-    log->failed |= fclose(log->file) != 0;
-    return log->failed ? fail("cannot write all of '%s': is the disk full?", log->path) : DONE;
+    return log_file_close(log);
 }

@@ -2,10 +2,13 @@
 /* Options of a run from their texts. */
 #include "cmd/train/train_options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/nearest.h"
 #include "cmd/common/command.h"
+#include "cmd/common/config.h"
 #include "cmd/common/message.h"
 #include "cmd/common/options.h"
 #include "cmd/common/parse.h"
@@ -17,9 +20,8 @@ const char train_options_help[] =
     "What to train:\n"
     "  --model NAME          alexnet, vgg16, vgg16_bn, resnet18, resnet34, resnet50, efficientnet_b0;\n"
     "                        for small images resnet8, resnet20, resnet18-cifar\n"
-    "  --data SET            fashion-mnist[:DIR], cifar10:DIR, folder:DIR (with train/ and val/ or test/, a folder "
-    "for\n"
-    "                        each class), generated[:N] (fashion-mnist)\n"
+    "  --data SET            fashion-mnist[:DIR], cifar10:DIR, folder:DIR (a folder for each class; in train/\n"
+    "                        and val/ or test/, or in DIR itself), generated[:N] (fashion-mnist)\n"
     "  --image N             images are resized to N x N (the data's size; the model's own for folders)\n"
     "  --channels 1|3        grey or RGB (what the data has)\n"
     "  --no-augment          images as they are: no crops, no flips\n"
@@ -31,7 +33,7 @@ const char train_options_help[] =
     "                        fixed:F; with settings behind colons, as comet:warmup=100 (comet)\n"
     "  --calibration C       of comet, comet:paper and budget: a gradient's error may be C times its momentum (1)\n"
     "  --error-rel F         a bound for eb, in units of the rms of what is stored, and no controller\n"
-    "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,conv1=none', the last that fits wins\n"
+    "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,bn1=none', the last that fits wins\n"
     "  --inject-error RULES  errors on purpose: LAYER:SIGMA[:uniform|normal][:gradient|activation], SIGMA in parts "
     "of\n"
     "                        the rms: 'layer1.*:0.3,conv1:0.1:uniform:activation'\n"
@@ -45,7 +47,8 @@ const char train_options_help[] =
     "  --steps N             updates in all, instead of epochs\n"
     "  --batch B             images of a step (128; folders 32)\n"
     "  --accumulate N        batches for one update (1)\n"
-    "  --optimiser sgd|adamw (sgd)\n"
+    "  --optimiser sgd|adamw (sgd); --optimizer is the same\n"
+    "  --freeze PATTERNS     layers whose weights stay as they are: 'conv1,bn1,layer1.*'; '*,!fc': all but fc\n"
     "  --lr F                the highest learning rate (sgd 0.1 for a batch of 128, folders 256, and in "
     "proportion; a\n"
     "                        tenth for networks without batch norm or with --weights; adamw 0.001)\n"
@@ -56,7 +59,9 @@ const char train_options_help[] =
     "  --weight-decay F      (sgd 5e-4, folders 1e-4; adamw 0.01)\n"
     "  --label-smoothing F   (0)\n"
     "  --eval-every N        epochs between evaluations; 0: at the end only (1)\n"
-    "  --eval-images N       images of an evaluation, the first ones (all)\n"
+    "  --patience N          ends after N evaluations without a better accuracy than before (never)\n"
+    "  --eval-images N       images of an evaluation, of all classes (all)\n"
+    "  --config FILE         options from a file, a line each: epochs = 3; those given here come first\n"
     "  --seed S              of first values, order, augmentation and dropout (1)\n"
     "  --threads N           0: one for each core (0)\n" PLACE_HELP;
 
@@ -79,6 +84,10 @@ static void fill_table(train_texts *t, option *table) {
                                            {"--channels", OPTION_TEXT, &t->channels},
                                            {"--lr", OPTION_TEXT, &t->rate},
                                            {"--optimiser", OPTION_TEXT, &t->optimiser},
+                                           {"--optimizer", OPTION_TEXT, &t->optimiser},
+                                           {"--freeze", OPTION_TEXT, &t->freeze},
+                                           {"--patience", OPTION_TEXT, &t->patience},
+                                           {"--config", OPTION_TEXT, &t->config},
                                            {"--momentum", OPTION_TEXT, &t->momentum},
                                            {"--weight-decay", OPTION_TEXT, &t->decay},
                                            {"--schedule", OPTION_TEXT, &t->schedule},
@@ -98,12 +107,25 @@ static void fill_table(train_texts *t, option *table) {
     memcpy(table, entries, sizeof entries);
 }
 
+/* One of the two on the command line comes before the other one in the file. */
+static int read_config(train_texts *t, const option *table) {
+    const char *epochs = t->epochs, *steps = t->steps;
+    const int answer = config_read(table, t->config);
+    if (steps && !epochs)
+        t->epochs = NULL;
+    else if (epochs && !steps)
+        t->steps = NULL;
+    return answer;
+}
+
 int train_options_parse(train_texts *texts, const option *own, size_t own_count, int argc, char **argv,
                         text_array *operands) {
     option table[TRAIN_OPTIONS + MOST_OWN_OPTIONS];
     fill_table(texts, table);
     memcpy(table + TRAIN_OPTIONS, own, own_count * sizeof *own);
     int answer = options_parse(table, argc, argv, operands);
+    if (answer == DONE && texts->config)
+        answer = read_config(texts, table);
     if (answer == DONE && operands->count)
         return misuse("unexpected '%s'", operands->items[0]);
     return answer;
@@ -180,6 +202,10 @@ static int read_length(const train_texts *t, comet_run_options *run) {
         answer = read_count("--steps", t->steps, 1, (int64_t)1 << 40, &run->steps);
     if (answer == DONE)
         answer = read_int("--eval-every", t->evaluate_every, 0, 1000000, &run->evaluate_every);
+    if (answer == DONE)
+        answer = read_int("--patience", t->patience, 1, 1000000, &run->patience);
+    if (answer == DONE && run->patience && run->evaluate_every == 0)
+        answer = misuse("--patience needs evaluations on the way: --eval-every of 1 or more");
     if (answer == DONE)
         answer = read_count("--eval-images", t->evaluate_most, 1, (int64_t)1 << 40, &run->evaluate_most);
     return answer;
@@ -265,6 +291,7 @@ static int read_model(const train_texts *t, comet_run_options *run) {
         return train_fail(status, &message);
     run->trainer.model = model->name;
     run->weights = t->weights;
+    run->trainer.freeze = t->freeze;
     run->augment = t->no_augment ? COMET_AUGMENT_NONE : COMET_AUGMENT_DEFAULT;
     return DONE;
 }
@@ -292,14 +319,31 @@ static comet_status try_forms(const comet_trainer_options *o, const char *overri
     return status;
 }
 
+static const char *form_at(const void *named, int index) {
+    static const char *const names[] = {"none",      "eb",    "pool", "group", "dct",    "zvc", "offload",
+                                        "recompute", "comet", "acgc", "fixed", "budget", NULL};
+    const char *name = names[index];
+    return !*(const int *)named && name && strcmp(name, "comet") == 0 ? NULL : name; /* controllers are behind */
+}
+
+static const char *nearest_form(const char *form, int named) {
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(form, ":+"), form);
+    const char *meant = comet_nearest(name, form_at, &named);
+    return meant && strcmp(meant, name) != 0 ? meant : NULL; /* what is behind the name is wrong, then */
+}
+
 /* `named`: what is no form might have been meant as a controller. */
 static int check_forms(const comet_trainer_options *o, int named) {
     comet_message message;
     comet_status status = try_forms(o, NULL, &message);
-    if (status != COMET_OK && named)
-        return misuse("%.500s; or a controller: comet, comet:paper, acgc, fixed:F, budget", message.text);
-    if (status == COMET_OK)
-        status = try_forms(o, o->forms, &message);
+    if (status != COMET_OK) {
+        const char *meant = nearest_form(o->codec, named);
+        const char *others = named ? "; or a controller: comet, comet:paper, acgc, fixed:F, budget" : "";
+        return meant ? misuse("%.400s%s (did you mean %s?)", message.text, others, meant)
+                     : misuse("%.500s%s", message.text, others);
+    }
+    status = try_forms(o, o->forms, &message);
     return status == COMET_OK ? DONE : train_fail(status, &message);
 }
 

@@ -13,14 +13,15 @@ typedef struct train_texts {
     const char *batch, *epochs, *steps, *seed, *image, *channels;
     const char *rate, *optimiser, *momentum, *decay, *schedule, *warmup, *accumulate, *smoothing;
     const char *evaluate_every, *evaluate_most, *weights, *threads;
+    const char *freeze, *patience, *config;
     int nesterov, no_augment;
     place_texts place;
 } train_texts;
 
-enum { TRAIN_OPTIONS = 34 };
+enum { TRAIN_OPTIONS = 38 };
 
 /* The shared options and a command's `own` (up to MOST_OWN_OPTIONS, its end included), which takes no operands. */
-enum { MOST_OWN_OPTIONS = 16 };
+enum { MOST_OWN_OPTIONS = 20 };
 int train_options_parse(train_texts *texts, const option *own, size_t own_count, int argc, char **argv,
                         text_array *operands);
 

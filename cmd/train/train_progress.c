@@ -23,6 +23,7 @@ void train_progress_begin(train_progress *p, const char *label, const resident_m
                           .first_start = now,
                           .start = now,
                           .last = now,
+                          .now = now,
                           .loss = {.keep = 0.98},
                           .accuracy = {.keep = 0.98},
                           .rate = {.keep = 0.9}};
@@ -34,23 +35,65 @@ void train_progress_clear(train_progress *p) {
     p->drawn = 0;
 }
 
-/* As this run goes so will the others. */
-static double seconds_left(const train_progress *p, const comet_run_event *event, double now) {
-    double part = (double)(event->step - p->first_step) / (double)(event->steps - p->first_step);
-    double done = p->runs_before + part;
-    return (now - p->first_start) * (p->runs - done) / done;
+/* ---- how long it will take ---- */
+
+/* An evaluated image in those that are trained on. Until one was, a third: forward without backward. */
+static double cost_of_evaluation(const train_progress *p, const comet_run_event *event) {
+    if (event->evaluated == 0 || p->trained == 0 || p->train_seconds <= 0)
+        return 1.0 / 3;
+    return p->evaluate_seconds / (double)event->evaluated / (p->train_seconds / (double)p->trained);
 }
 
-static void format(const train_progress *p, const comet_run_event *event, double now, char *text) {
+/* As this run goes so will the others. */
+static double seconds_left(const train_progress *p, const comet_run_event *event) {
+    const int64_t steps = event->step - p->first_step;
+    const double cost = cost_of_evaluation(p, event), images = steps > 0 ? (double)p->trained / (double)steps : 1;
+    const double done = (double)p->trained + cost * (double)event->evaluated,
+                 left = images * (double)(event->steps - event->step) + cost * (double)event->to_evaluate;
+    const double runs = p->runs_before + (done + left > 0 ? done / (done + left) : 0);
+    return runs > 0 ? (p->now - p->first_start) * (p->runs - runs) / runs : 0;
+}
+
+/* ---- lines ---- */
+
+static int put_place(const train_progress *p, const comet_run_event *event, char *text) {
+    if (event->kind == COMET_RUN_EVALUATING)
+        return snprintf(text, LINE_BYTES, "%sevaluating %lld", p->label, (long long)event->samples);
+    return snprintf(text, LINE_BYTES, "%s%lld/%lld", p->label, (long long)event->step, (long long)event->steps);
+}
+
+/* For a terminal: no more than 79 characters behind the label, up to a million steps. */
+static void format_short(const train_progress *p, const comet_run_event *event, char *text) {
+    char left[24], raw[16], stored[16], peak[16];
+    const int used = put_place(p, event, text), evaluates = event->kind == COMET_RUN_EVALUATING;
+    text_size_short(p->raw, raw, sizeof raw);
+    text_size_short(p->stored, stored, sizeof stored);
+    const size_t resident = resident_peak(p->mark);
+    if (resident)
+        text_size_short(resident, peak, sizeof peak);
+    else
+        snprintf(peak, sizeof peak, "?");
+    snprintf(text + used, (size_t)(LINE_BYTES - used), " loss %.3f acc %.1f%% %.0f img/s %s>%s peak %s left %s",
+             evaluates ? event->loss : comet_running_mean_value(&p->loss),
+             evaluates ? event->top1 : comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate), raw,
+             stored, peak, text_clock(seconds_left(p, event), left, sizeof left));
+}
+
+static void format(const train_progress *p, const comet_run_event *event, char *text) {
     char left[32], raw[32], stored[32], peak[32];
-    const comet_trainer_result *r = &event->result;
-    snprintf(text, LINE_BYTES,
-             "%sepoch %u, step %lld/%lld, %s left, loss %.4f, accuracy %.1f %%, %.0f images/s, saved %s -> %s, peak %s",
-             p->label, event->epoch + 1, (long long)event->step, (long long)event->steps,
-             text_duration(seconds_left(p, event, now), left, sizeof left), comet_running_mean_value(&p->loss),
-             comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate),
-             text_size(r->saved_raw_bytes, raw, sizeof raw), text_size(r->saved_stored_bytes, stored, sizeof stored),
-             text_size(resident_peak(p->mark), peak, sizeof peak));
+    const int evaluates = event->kind == COMET_RUN_EVALUATING;
+    int used = snprintf(text, LINE_BYTES, "%sepoch %u, step %lld/%lld, ", p->label, event->epoch + 1,
+                        (long long)event->step, (long long)event->steps);
+    if (evaluates)
+        used +=
+            snprintf(text + used, (size_t)(LINE_BYTES - used), "evaluating image %lld, ", (long long)event->samples);
+    snprintf(text + used, (size_t)(LINE_BYTES - used),
+             "%s left, loss %.4f, accuracy %.1f %%, %.0f images/s, saved %s -> %s, peak %s",
+             text_duration(seconds_left(p, event), left, sizeof left),
+             evaluates ? event->loss : comet_running_mean_value(&p->loss),
+             evaluates ? event->top1 : comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate),
+             text_size(p->raw, raw, sizeof raw), text_size(p->stored, stored, sizeof stored),
+             text_measured(resident_peak(p->mark), peak, sizeof peak));
 }
 
 static int terminal_columns(void) {
@@ -58,16 +101,38 @@ static int terminal_columns(void) {
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-/* A line longer than the terminal is wide would scroll it at every step. */
-static void draw_bar(train_progress *p, const comet_run_event *event, const char *text) {
-    char bar[BAR_WIDTH + 1];
-    int full = (int)(event->step * BAR_WIDTH / event->steps), room = terminal_columns() - BAR_WIDTH - 4;
-    memset(bar, '.', BAR_WIDTH);
-    memset(bar, '#', (size_t)full);
-    bar[BAR_WIDTH] = '\0';
-    fprintf(stderr, "\r\033[K[%s] %.*s", bar, room > 0 ? room : 0, text);
+/* A line as long as the terminal is wide would scroll it at every step. */
+static void draw_line(train_progress *p, const comet_run_event *event, const char *text) {
+    const int room = terminal_columns() - 1, width = room - (int)strlen(text) - 3;
+    char bar[BAR_WIDTH + 4] = "";
+    if (width >= BAR_WIDTH / 2 && event->steps > 0) {
+        const int length = width < BAR_WIDTH ? width : BAR_WIDTH, full = (int)(event->step * length / event->steps);
+        memset(bar + 1, '.', (size_t)length);
+        memset(bar + 1, '#', (size_t)full);
+        bar[0] = '[';
+        memcpy(bar + 1 + length, "] ", 3);
+    }
+    fprintf(stderr, "\r\033[K%s%.*s", bar, room > 0 ? room : 0, text);
     p->drawn = 1;
 }
+
+static void tell(train_progress *p, const comet_run_event *event) {
+    char text[LINE_BYTES];
+    const int changes = p->terminal && event->kind != p->told;
+    p->told = event->kind;
+    if (p->silent || (!changes && p->now - p->last < (p->terminal ? bar_every : line_every)))
+        return;
+    p->last = p->now;
+    if (!p->terminal) {
+        format(p, event, text);
+        note("%s", text);
+        return;
+    }
+    format_short(p, event, text);
+    draw_line(p, event, text);
+}
+
+/* ---- what is told ---- */
 
 static void add_step(train_progress *p, const comet_run_event *event) {
     if (!event->result.skipped) {
@@ -75,25 +140,26 @@ static void add_step(train_progress *p, const comet_run_event *event) {
         comet_running_mean_add(&p->accuracy, 100.0 * event->result.top1 / (double)event->images);
     }
     comet_running_mean_add(&p->rate, event->images_per_second);
-    double now = clock_seconds();
-    if (p->silent || now - p->last < (p->terminal ? bar_every : line_every))
-        return;
-    char text[LINE_BYTES];
-    format(p, event, now, text);
-    if (p->terminal)
-        draw_bar(p, event, text);
-    else
-        note("%s", text);
-    p->last = now;
+    p->raw = event->result.saved_raw_bytes;
+    p->stored = event->result.saved_stored_bytes;
+    p->trained += event->images;
+    p->train_seconds += event->step_ms / 1e3;
 }
 
 void train_progress_event(train_progress *p, const comet_run_event *event) {
+    const double before = p->now;
+    p->now = clock_seconds();
     if (event->kind == COMET_RUN_STARTED) {
         p->first_step = event->step;
         if (p->runs_before == 0)
-            p->first_start = clock_seconds();
+            p->first_start = p->now;
     } else if (event->kind == COMET_RUN_STEP) {
         add_step(p, event);
+        tell(p, event);
+    } else if (event->kind == COMET_RUN_EVALUATING || event->kind == COMET_RUN_EVALUATED) {
+        p->evaluate_seconds += p->now - before;
+        if (event->kind == COMET_RUN_EVALUATING)
+            tell(p, event);
     } else if (event->kind == COMET_RUN_NOTE) {
         train_progress_clear(p);
         note("%s%s", p->label, event->text);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far a run is, on standard error: a bar on a terminal, else a line every few seconds. */
+/*
+ * How far a run is, on standard error: one line on a terminal, which fits 80 columns and has a bar in front where there
+ * is room for one; else a line every few seconds. Evaluations are told, too, and their time is in what is left.
+ */
 #ifndef COMET_CMD_TRAIN_PROGRESS_H
 #define COMET_CMD_TRAIN_PROGRESS_H
 
@@ -13,6 +16,11 @@ typedef struct train_progress {
     double first_start;    /* of the first of them */
     double start, last;
     int64_t first_step;
+    comet_run_event_kind told; /* last */
+    uint64_t raw, stored;      /* bytes of the last step */
+    double train_seconds, evaluate_seconds;
+    int64_t trained; /* images in that time; evaluated ones are the event's */
+    double now;      /* when the last event came */
     comet_running_mean loss, accuracy, rate;
     const resident_mark *mark; /* where measuring memory began */
 } train_progress;

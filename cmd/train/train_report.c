@@ -10,6 +10,7 @@
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/common/text.h"
+#include "cmd/train/report_options.h"
 
 /* ---- figures of runs as cells of a table ---- */
 
@@ -76,7 +77,7 @@ void train_row_fill(train_row *row, const record *records, int count) {
     snprintf(row->cells[4], TRAIN_CELL, "%.1f", s.stored > 0 ? s.raw / s.stored : 1.0);
     put_size(row->cells[5], s.fixed, s.count);
     put_size(row->cells[6], s.planned, s.count);
-    put_size(row->cells[7], s.measured, s.count);
+    text_measured((uint64_t)(s.measured / s.count), row->cells[7], TRAIN_CELL);
     snprintf(row->cells[8], TRAIN_CELL, "%.1f", s.ms / s.count);
     snprintf(row->cells[9], TRAIN_CELL, "%.0f", s.rate / s.count);
 }
@@ -285,11 +286,25 @@ static size_t make_clouds(const picture *p, report_cloud *clouds, double *values
     return count;
 }
 
+/* Of two variants the table says it all; where all store or reach the same, there is nothing to see. */
+static int is_worth_drawing(const report_cloud *clouds, size_t count) {
+    double low[2] = {HUGE_VAL, HUGE_VAL}, high[2] = {-HUGE_VAL, -HUGE_VAL};
+    for (size_t c = 0; c < count; c++)
+        for (size_t i = 0; i < clouds[c].count; i++) {
+            const double at[2] = {clouds[c].x[i], clouds[c].y[i]};
+            for (int k = 0; k < 2; k++) {
+                low[k] = fmin(low[k], at[k]);
+                high[k] = fmax(high[k], at[k]);
+            }
+        }
+    return count > 2 && high[0] > 1.01 * low[0] && high[1] > low[1];
+}
+
 static void put_trade(report *r, const picture *p) {
     report_cloud *clouds = calloc(p->count, sizeof *clouds);
     double *values = calloc(2 * p->count, sizeof *values);
     const size_t count = clouds && values ? make_clouds(p, clouds, values) : 0;
-    if (count > 1)
+    if (is_worth_drawing(clouds, count))
         report_scatter(r, "Accuracy at the end against what was stored in a step", "MiB", "per cent", clouds, count,
                        REPORT_LOG_X);
     free(values);
@@ -331,7 +346,7 @@ static void put_sections(report *r, picture *p, const char *lines) {
     put_table(r, p);
     put_paragraphs(r, lines);
     put_trade(r, p);
-    put_lines(r, p, "Loss while training", "step", "loss", loss_curve, REPORT_LOG_Y);
+    put_lines(r, p, "Loss while training", "step", "loss", loss_curve, REPORT_LOG_Y | REPORT_SMOOTH);
     put_lines(r, p, "Accuracy on images it has not seen", "step", "per cent", accuracy_curve, 0);
     put_lines(r, p, "Memory over a step as planned, without weights: forward, then backward", "op", "MiB", memory_curve,
               REPORT_AREA | REPORT_FROM_ZERO);
@@ -341,12 +356,13 @@ static void put_sections(report *r, picture *p, const char *lines) {
 }
 
 int train_report_write(const char *path, const char *title, const char *subtitle, const char *lines,
-                       const record *records, size_t count) {
+                       const comet_run_options *run, const record *records, size_t count) {
     report r;
     picture p;
     int answer = picture_init(&p, records, count) ? report_open(&r, path, title, subtitle) : fail_memory();
     if (answer == DONE) {
         put_sections(&r, &p, lines);
+        report_options(&r, run, count == 1);
         answer = report_close(&r);
     }
     picture_destroy(&p);

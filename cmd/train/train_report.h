@@ -8,10 +8,10 @@
 
 /*
  * Runs of a variant stand together. Those that failed are left out. `lines`: paragraphs, each ended by a line feed, or
- * NULL.
+ * NULL. `run`: what was asked for, of one run or of all.
  */
 int train_report_write(const char *path, const char *title, const char *subtitle, const char *lines,
-                       const record *records, size_t count);
+                       const comet_run_options *run, const record *records, size_t count);
 
 /* The columns of tables of runs, and a run's cells. */
 enum { TRAIN_COLUMNS = 10, TRAIN_CELL = 48 };

@@ -55,7 +55,7 @@ static void put_ordinary(report *r) {
     fill_loss(y[2], STEPS, 2.3, 0.45, 3);
     const report_series loss[] = {
         {"none", x, y[0], STEPS, 0}, {"eb:0.3", x, y[1], STEPS, 1}, {"pool:2", x, y[2], STEPS, 2}};
-    report_lines(r, "Training loss", "step", "loss, logarithmic", loss, 3, REPORT_LOG_Y);
+    report_lines(r, "Training loss", "step", "loss, logarithmic", loss, 3, REPORT_LOG_Y | REPORT_SMOOTH);
 
     static const double epoch[] = {1, 2, 3, 4, 5};
     static const double accuracy[][5] = {{62.1, 74.0, 80.2, 84.4, 86.0},

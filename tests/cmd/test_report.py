@@ -240,6 +240,21 @@ class Lines(Case):
         heights = sorted(float(text.get("y")) for text in names)
         self.assertTrue(all(b - a >= 15.9 for a, b in zip(heights, heights[1:])), heights)
 
+    def test_long_series_have_their_means_over_them(self):
+        """Faint values behind, and a line that wanders less in front, near them; short series are as they are."""
+        for title, drawing in self.figures(self.make("ordinary")).items():
+            if drawing is None:
+                continue
+            classes = [path.get("class").split() for path in self.lines(drawing)]
+            self.assertEqual(sum("faint" in c for c in classes), 3 if title == "Training loss" else 0, title)
+            if title != "Training loss":
+                continue
+            paths = [path_pieces(path.get("d")) for path in self.lines(drawing)]
+            for values, means in zip(paths[0::2], paths[1::2]):
+                length = [sum(abs(b[1] - a[1]) for a, b in zip(p[0], p[0][1:])) for p in (values, means)]
+                self.assertLess(length[1], 0.5 * length[0])
+                self.assertLess(abs(values[0][-1][1] - means[0][-1][1]), 20)
+
     def test_points_tell_their_values(self):
         drawing = self.figures(self.make("ordinary"))["Accuracy on the evaluation split"]
         self.assertIn("pool:2: 79.3 at 5", [circle.find("title").text for circle in drawing.iter("circle")])

@@ -9,12 +9,11 @@ import os
 import re
 import resource
 import signal
-import struct
 import time
 import unittest
-import zlib
 
 import case
+import images
 
 SMALL = ("train", "--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2",
          "--quiet")
@@ -49,7 +48,7 @@ class Train(case.Case):
                 os.makedirs(self.path("%s/%s/%s" % (folder, split, name)))
                 for i in range(8):
                     with open(self.path("%s/%s/%s/%d.png" % (folder, split, name, i)), "wb") as file:
-                        file.write(png(20, 20, (i * 20, 60 * ord(name[0]) % 251, 99)))
+                        file.write(images.png(20, 20, (i * 20, 60 * ord(name[0]) % 251, 99)))
 
 
 class GoingOn(Train):
@@ -278,16 +277,6 @@ class Output(Train):
         self.assertIn("0.png", done.stderr.decode())
 
 
-def png(width, height, colour):
-    """A picture of one colour."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = (b"\0" + bytes(colour) * width) * height
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
-
-
 def limit_files(size):
     """For a child: no file may grow beyond `size` bytes, as if the disk were full then."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
@@ -350,11 +339,12 @@ class Failures(Train):
         self.refused(2, *SMALL, *outputs, "--report", "w", says="same file")
         self.refused(1, *SMALL, "--steps", "2", *outputs, "--weights", "none", says="none")
         self.assertEqual({name: self.read(name) for name in names}, before)
-        self.assertEqual(os.listdir(self.path("c")), ["last.safetensors"])
+        self.assertEqual(sorted(os.listdir(self.path("c"))), ["best.safetensors", "last.safetensors"])
         self.assertEqual(sorted(os.listdir(self.folder)), sorted([*files, "folder"]))
         self.train("--steps", "2", "--checkpoint", "d", "--save-weights", "d/w", "--report", "d/r.html", "--json-log",
                    "d/log")
-        self.assertEqual(sorted(os.listdir(self.path("d"))), ["last.safetensors", "log", "r.html", "w"])
+        self.assertEqual(sorted(os.listdir(self.path("d"))),
+                         ["best.safetensors", "last.safetensors", "log", "r.html", "w"])
 
     def test_a_report_that_cannot_be_written_at_the_end(self):
         os.mkdir(self.path("reports"))

@@ -37,6 +37,9 @@ prefix=$work/moved
 if [ -x "$prefix/bin/comet" ]; then
     echo "installed command:"
     run "$prefix/bin/comet" --help
+    for file in man/man1/comet.1 bash-completion/completions/comet zsh/site-functions/_comet; do
+        [ -s "$prefix/share/$file" ] || { echo "share/$file was not installed"; exit 1; }
+    done
 fi
 
 if ! command -v pkg-config >/dev/null; then

@@ -12,6 +12,7 @@ cd "${1:-.}"
 order='
 base
 base/file              base
+base/text              base
 base/vector            base
 codec                  base
 codec/eb               codec
@@ -33,10 +34,10 @@ store/device           codec
 store/device/cuda      store/device codec/cuda
 data/files             base/file
 data/image             base
-data/sets              data/image
+data/sets              data/image base/text
 data/loader            data/sets
 train/graph            base
-train/models           train/graph
+train/models           train/graph base/text
 train/optimiser        train/graph
 train/backend          train/optimiser control data/image
 train/backend/cpu      train/backend control/collect store/host base/vector
@@ -56,9 +57,10 @@ train/collect          train/plan train/optimiser control
 train/step             train/collect
 train/trainer          train/step train/models
 train/checkpoint       train/optimiser data/files data/loader
+train/predict          train/step train/models train/checkpoint
 train/run              train/trainer train/checkpoint
 study                  train/run
-cmd/common             base/file
+cmd/common             base/file base/text
 cmd/files              cmd/common codec
 cmd/report             cmd/common
 cmd/bench              cmd/files
@@ -67,10 +69,12 @@ cmd/codec              cmd/files
 cmd/train              cmd/report cmd/files study
 cmd/bench/loader       cmd/bench data/loader
 cmd/bench/step         cmd/bench/loader cmd/train
+cmd/predict            cmd/train train/predict
 cmd/plan               cmd/train
 cmd/study              cmd/plan
 cmd/demo               cmd/study cmd/bench
-cmd                    cmd/demo cmd/codec cmd/bench/step
+cmd/manual             cmd/common train/models
+cmd                    cmd/demo cmd/codec cmd/bench/step cmd/predict cmd/manual
 python/native/base
 python/native/torch    python/native/base
 python/native/hold     python/native/torch
@@ -95,6 +99,7 @@ tests/unit/train       tests/support/train
 tests/unit/cuda/train  tests/unit/cuda tests/unit/train tests/emulation/train
 tests/unit/train/collect tests/unit/train
 tests/unit/train/ops   tests/unit/train
+tests/unit/train/predict tests/unit/train
 tests/unit/study       tests/unit/train
 tests/train            tests/unit/train
 tests/fuzz/common      tests/support

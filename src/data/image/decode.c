@@ -2,8 +2,10 @@
 #include "data/image/decode.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "data/image/decode_impl.h"
@@ -68,10 +70,19 @@ static comet_status decode_file(comet_decoder *decoder, FILE *file, comet_image 
     return (format == FORMAT_JPEG ? comet_decode_jpeg : comet_decode_png)(decoder, file, image, why);
 }
 
+/* A pipe would wait for its other end, and must not: it is refused when it is open. */
+static FILE *open_file(const char *path) {
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "rb");
+    if (!file && descriptor >= 0)
+        close(descriptor);
+    return file;
+}
+
 void comet_decode_measure(const char *path, comet_decode_need *need) {
     image_format format;
     comet_decode_need one = {0};
-    FILE *file = fopen(path, "rbe");
+    FILE *file = open_file(path);
     if (!file)
         return;
     if (find_format(file, &format, NULL) == COMET_OK &&
@@ -86,7 +97,7 @@ void comet_decode_measure(const char *path, comet_decode_need *need) {
 
 comet_status comet_decode(comet_decoder *decoder, const char *path, comet_image *image, comet_message *message) {
     comet_message why;
-    FILE *file = fopen(path, "rbe");
+    FILE *file = open_file(path);
     if (!file)
         return comet_message_set(message, COMET_ERROR_IO, "cannot open an image (%s): '%s'", strerror(errno), path);
     comet_status status = decode_file(decoder, file, image, &why);

@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/memory.h"
 #include "data/image/transform.h"
+#include "data/loader/draw.h"
 #include "data/loader/loader_impl.h"
 
 enum {
@@ -81,6 +82,7 @@ static void place_slot(layout *l, const comet_loader_options *o, comet_loader_sl
     size_t batch = (size_t)o->batch, image = (size_t)o->height * (size_t)o->width * (size_t)o->channels;
     slot->pixels = place(l, batch * image);
     slot->labels = place(l, batch * sizeof *slot->labels);
+    slot->samples = place(l, batch * sizeof *slot->samples);
     slot->items = place(l, batch * sizeof *slot->items);
 }
 
@@ -110,6 +112,16 @@ static void place_worker(layout *l, const comet_dataset *set, const comet_loader
         comet_decoder_init(&worker->decoder, need.pixels, need.whole, memory);
 }
 
+/* Samples of an epoch. */
+static int64_t count_samples(const comet_dataset *set, const comet_loader_options *o) {
+    const int64_t all = comet_dataset_get_info(set)->count[o->split];
+    return o->split == COMET_SPLIT_EVALUATE && o->most > 0 && o->most < all ? o->most : all;
+}
+
+static int is_drawn(const comet_dataset *set, const comet_loader_options *o) {
+    return count_samples(set, o) < comet_dataset_get_info(set)->count[o->split];
+}
+
 static size_t lay_out(const comet_dataset *set, const comet_loader_options *o, comet_loader *loader, void *base) {
     layout l = {base, 0};
     comet_loader_slot slot;
@@ -118,6 +130,7 @@ static size_t lay_out(const comet_dataset *set, const comet_loader_options *o, c
     comet_loader_slot *slots = place(&l, o->batches * sizeof slot);
     comet_loader_worker *workers = place(&l, o->threads * sizeof worker);
     uint8_t *reported = place(&l, (size_t)comet_dataset_get_info(set)->count[o->split] / 8 + 1);
+    int32_t *drawn = is_drawn(set, o) ? place(&l, (size_t)count_samples(set, o) * sizeof *drawn) : NULL;
     for (unsigned i = 0; i < o->batches; i++)
         place_slot(&l, o, slots ? &slots[i] : &slot);
     for (unsigned i = 0; i < o->threads; i++)
@@ -126,6 +139,7 @@ static size_t lay_out(const comet_dataset *set, const comet_loader_options *o, c
         loader->slots = slots;
         loader->workers = workers;
         loader->reported = reported;
+        loader->drawn = drawn;
         loader->bytes = l.used;
     }
     return l.used;
@@ -262,13 +276,17 @@ comet_status comet_loader_new(const comet_dataset *set, const comet_loader_optio
         return comet_message_memory(message);
     *loader = (comet_loader){.set = set, .options = o, .rule = rule_for(set, &o)};
     lay_out(set, &o, loader, loader);
-    loader->count = comet_dataset_get_info(set)->count[o.split];
+    loader->count = count_samples(set, &o);
     loader->image_bytes = (size_t)o.height * (size_t)o.width * (size_t)o.channels;
-    memset(loader->reported, 0, (size_t)loader->count / 8 + 1);
+    memset(loader->reported, 0, (size_t)comet_dataset_get_info(set)->count[o.split] / 8 + 1);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->room, NULL);
     pthread_cond_init(&loader->ready, NULL);
-    comet_status status = start(loader, message);
+    comet_status status = COMET_OK;
+    if (loader->drawn)
+        status = comet_draw(set, o.split, loader->count, loader->drawn, o.allocator, message);
+    if (status == COMET_OK)
+        status = start(loader, message);
     if (status != COMET_OK)
         comet_loader_free(loader);
     else

@@ -20,6 +20,7 @@ typedef struct comet_loader_options {
     unsigned threads;                /* that make batches; 0: 1 */
     unsigned batches;                /* held, that of the caller included: 2 or more; 0: 3 */
     size_t decode_bytes; /* most for one image, see comet_decoder; 0: 12 MiB. No more than needed is taken */
+    int64_t most;        /* evaluation: so many samples, drawn over all classes (data/loader/draw.h); 0: all */
     const comet_allocator *allocator;
 
     /*
@@ -37,6 +38,7 @@ typedef struct comet_loader_options {
 typedef struct comet_batch {
     const uint8_t *pixels; /* NHWC */
     const int32_t *labels;
+    const int64_t *samples; /* which of the split's these are */
     /*
      * training: always options.batch; evaluation: the last one, and those with broken files, have fewer. Shards have as
      * many batches as each other: of an evaluation's last one some may have none.

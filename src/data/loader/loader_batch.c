@@ -83,6 +83,8 @@ void comet_loader_make(comet_loader_worker *worker, comet_loader_slot *slot, int
     item->sample = first_of(loader, slot) + place;
     if (trains(loader))
         item->sample = comet_order_at(loader->options.seed, slot->epoch, loader->count, item->sample);
+    else if (loader->drawn)
+        item->sample = loader->drawn[item->sample];
     item->absent = false;
     item->status = make_from(worker, slot, place, item->sample, &message);
     if (item->status == COMET_OK)
@@ -130,13 +132,16 @@ comet_status comet_loader_finish(comet_loader *loader, comet_loader_slot *slot, 
             return status;
         if (item->status != COMET_OK)
             report(loader, item);
-        if (!item->absent)
-            move(loader, slot, i, kept++);
+        if (item->absent)
+            continue;
+        slot->samples[kept] = item->sample;
+        move(loader, slot, i, kept++);
     }
     comet_loader_cursor after = {slot->epoch, slot->position};
     comet_loader_advance(loader, &after);
     *batch = (comet_batch){.pixels = slot->pixels,
                            .labels = slot->labels,
+                           .samples = slot->samples,
                            .count = kept,
                            .epoch = slot->epoch,
                            .position = first_of(loader, slot),

@@ -21,6 +21,7 @@ typedef struct comet_loader_item {
 typedef struct comet_loader_slot {
     uint8_t *pixels;
     int32_t *labels;
+    int64_t *samples; /* of those that are not absent, once the slot is finished */
     comet_loader_item *items;
     uint32_t epoch;
     int64_t position;   /* of the whole batch, all shards together */
@@ -44,7 +45,8 @@ struct comet_loader {
     const comet_dataset *set;
     comet_loader_options options; /* with defaults filled in */
     comet_augment_rule rule;
-    int64_t count;
+    int64_t count;  /* of samples in an epoch */
+    int32_t *drawn; /* which they are; NULL: all of the split */
     size_t bytes, image_bytes;
     comet_loader_worker *workers;
     comet_loader_slot *slots; /* batch number b is in slot b % options.batches */

@@ -9,7 +9,9 @@
 #include <zlib.h>
 
 #include "base/memory.h"
+#include "base/text/nearest.h"
 #include "data/sets/dataset_impl.h"
+#include "data/sets/scan.h"
 
 static const char *const fashion_folders[] = {"/usr/share/datasets/fashion-mnist",
                                               "/usr/local/share/datasets/fashion-mnist", NULL};
@@ -28,19 +30,42 @@ static comet_status open_generated(const char *count, const comet_allocator *all
     return comet_generated_open(value, allocator, set, message);
 }
 
+enum { NAMES = 4 };
+static const char *const names[NAMES] = {"fashion-mnist", "cifar10", "folder", "generated"};
+
+static const char *name_at(const void *context, int index) {
+    (void)context;
+    return index < NAMES ? names[index] : NULL;
+}
+
+/* A folder alone is what people try first. */
+static comet_status unknown(const char *spec, size_t length, comet_message *message) {
+    char name[64];
+    const char *meant = NULL;
+    if (comet_scan_is_folder(spec))
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "'%.300s' is a folder: did you mean folder:%.300s?",
+                                 spec, spec);
+    if (length < sizeof name) {
+        memcpy(name, spec, length);
+        name[length] = '\0';
+        meant = comet_nearest(name, name_at, NULL);
+    }
+    return comet_message_set(message, COMET_ERROR_ARGUMENT,
+                             "unknown data set '%.300s'%s%s%s; there are fashion-mnist, cifar10:DIR, folder:DIR and "
+                             "generated",
+                             spec, meant ? " (did you mean " : "", meant ? meant : "", meant ? "?)" : "");
+}
+
 comet_status comet_dataset_open(const char *spec, const comet_allocator *allocator, comet_dataset **set,
                                 comet_message *message) {
-    static const char *const names[] = {"fashion-mnist", "cifar10", "folder", "generated"};
     *set = NULL;
     const char *colon = strchr(spec, ':'), *rest = colon ? colon + 1 : NULL;
     size_t length = colon ? (size_t)(colon - spec) : strlen(spec);
     size_t which = 0;
-    while (which < 4 && (strlen(names[which]) != length || memcmp(names[which], spec, length) != 0))
+    while (which < NAMES && (strlen(names[which]) != length || memcmp(names[which], spec, length) != 0))
         which++;
-    if (which == 4)
-        return comet_message_set(
-            message, COMET_ERROR_ARGUMENT,
-            "unknown data set '%s'; there are fashion-mnist, cifar10:DIR, folder:DIR and generated", spec);
+    if (which == NAMES)
+        return unknown(spec, length, message);
     if ((which == 1 || which == 2) && (!rest || !*rest))
         return comet_message_set(message, COMET_ERROR_ARGUMENT, "'%s' needs a folder; write %s:DIR", spec,
                                  names[which]);
@@ -137,6 +162,10 @@ const comet_dataset_info *comet_dataset_get_info(const comet_dataset *set) {
 
 const char *comet_dataset_class_name(const comet_dataset *set, int32_t label) {
     return set->class_names[label];
+}
+
+const char *comet_dataset_file_name(const comet_dataset *set, comet_split split, int64_t index) {
+    return set->kind->file_name ? set->kind->file_name(set, split, index) : NULL;
 }
 
 /* ---- reading ---- */

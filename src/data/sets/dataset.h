@@ -53,6 +53,16 @@ int comet_dataset_is_decoded(const comet_dataset *set);
 
 int32_t comet_dataset_label(const comet_dataset *set, comet_split split, int64_t index);
 
+/* What the sample's file is called, from the set's or the split's folder on; NULL where it has none. */
+const char *comet_dataset_file_name(const comet_dataset *set, comet_split split, int64_t index);
+
+/*
+ * A set of files with nothing to train with and one class, "": images of which it is to be found out what they are.
+ * `paths` must outlive it; `centre` as in the info.
+ */
+comet_status comet_dataset_open_files(const char *const *paths, int64_t count, double centre,
+                                      const comet_allocator *allocator, comet_dataset **set, comet_message *message);
+
 /*
  * Sample `index` (0 .. count - 1). The pixels are the set's, or the decoder's until it is used again. Any number of
  * threads may read, each with its decoder. A file that cannot be used: a status other than OK, and the message says

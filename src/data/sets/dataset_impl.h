@@ -11,6 +11,7 @@ typedef struct comet_dataset_kind {
     comet_status (*read)(const comet_dataset *set, comet_split split, int64_t index, comet_decoder *decoder,
                          comet_image *image, comet_message *message); /* NULL: from `pixels` */
     void (*free)(comet_dataset *set);                                 /* what is its own; NULL: nothing */
+    const char *(*file_name)(const comet_dataset *set, comet_split split, int64_t index); /* NULL: there are no files */
 } comet_dataset_kind;
 
 /* A split. Sets in memory have pixels, one image after the other; others have NULL. */

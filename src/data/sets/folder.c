@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Image folders: train/CLASS/... and val/CLASS/... or test/CLASS/..., JPEG and PNG files. */
+/*
+ * Image folders: train/CLASS/... and val/CLASS/... or test/CLASS/..., JPEG and PNG files. Where there is nothing to
+ * evaluate with, a fifth of each class is taken for it (folder_split.h).
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +10,7 @@
 
 #include "base/fail.h"
 #include "data/sets/dataset_impl.h"
+#include "data/sets/folder_split.h"
 #include "data/sets/scan.h"
 
 typedef struct folder_set {
@@ -14,6 +18,9 @@ typedef struct folder_set {
     comet_names classes;
     comet_names files[COMET_SPLITS]; /* from the split's folder */
     char folders[COMET_SPLITS][COMET_SCAN_PATH_BYTES];
+    int has_train;
+    int is_split; /* 1: both splits are out of the same folder */
+    char note[2 * COMET_SCAN_PATH_BYTES];
 } folder_set;
 
 static comet_status read_sample(const comet_dataset *set, comet_split split, int64_t index, comet_decoder *decoder,
@@ -31,26 +38,38 @@ static void free_lists(comet_dataset *set) {
         comet_names_free(&f->files[s]);
 }
 
-static const comet_dataset_kind kind = {read_sample, free_lists};
+static const char *file_name(const comet_dataset *set, comet_split split, int64_t index) {
+    return ((const folder_set *)set)->files[split].items[index];
+}
 
-/* Which folders there are: train, and val or test. */
+static const comet_dataset_kind kind = {read_sample, free_lists, file_name};
+
+static int has_folder(const char *root, const char *name, char path[COMET_SCAN_PATH_BYTES]) {
+    snprintf(path, COMET_SCAN_PATH_BYTES, "%.*s/%s", COMET_SCAN_PATH_BYTES - 16, root, name);
+    return comet_scan_is_folder(path);
+}
+
+/* Which folders there are: train, and val or test; train alone, or the classes themselves. */
 static comet_status find_splits(folder_set *f, const char *root, comet_message *message) {
-    static const char *const names[] = {"train", "val", "test"};
+    char *train = f->folders[COMET_SPLIT_TRAIN], *evaluate = f->folders[COMET_SPLIT_EVALUATE];
+    if (strlen(root) > COMET_SCAN_PATH_BYTES - 16)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "the name of the folder '%.64s...' is too long", root);
     if (!comet_scan_is_folder(root))
         return comet_message_set(message, COMET_ERROR_IO, "there is no folder '%s'", root);
-    for (int i = 0; i < 3; i++) {
-        char *path = f->folders[i ? COMET_SPLIT_EVALUATE : COMET_SPLIT_TRAIN];
-        if (i == 2 && comet_scan_is_folder(path))
-            break;
-        if (snprintf(path, COMET_SCAN_PATH_BYTES, "%s/%s", root, names[i]) >= COMET_SCAN_PATH_BYTES)
-            return comet_message_set(message, COMET_ERROR_ARGUMENT, "the name of the folder '%.64s...' is too long",
-                                     root);
-    }
-    if (comet_scan_is_folder(f->folders[COMET_SPLIT_TRAIN]) && comet_scan_is_folder(f->folders[COMET_SPLIT_EVALUATE]))
+    const int evaluates = has_folder(root, "val", evaluate) || has_folder(root, "test", evaluate);
+    const int trains = f->has_train = has_folder(root, "train", train);
+    if (trains && evaluates)
         return COMET_OK;
-    return comet_message_set(
-        message, COMET_ERROR_IO,
-        "'%s' needs a folder train/ and a folder val/ or test/, each with a folder of images per class", root);
+    if (evaluates)
+        return comet_message_set(message, COMET_ERROR_IO,
+                                 "'%s' needs a folder train/ beside val/ or test/, each with a folder of images per "
+                                 "class",
+                                 root);
+    if (!trains)
+        snprintf(train, COMET_SCAN_PATH_BYTES, "%s", root);
+    strcpy(evaluate, train);
+    f->is_split = 1;
+    return COMET_OK;
 }
 
 static comet_status find_classes(folder_set *f, comet_message *message) {
@@ -62,8 +81,9 @@ static comet_status find_classes(folder_set *f, comet_message *message) {
         return status;
     if (f->classes.count < 2 || f->classes.count > COMET_DATASET_MOST_CLASSES)
         return comet_message_set(message, COMET_ERROR_CORRUPT,
-                                 "'%s' has %zu folder%s; it needs one for each class, at least two", train,
-                                 f->classes.count, f->classes.count == 1 ? "" : "s");
+                                 "'%s' has %zu folder%s; it needs one for each class, at least two%s", train,
+                                 f->classes.count, f->classes.count == 1 ? "" : "s",
+                                 f->has_train ? "" : ", or train/ and val/ or test/ with these in them");
     f->set.class_names = f->classes.items;
     f->set.info.classes = (int32_t)f->classes.count;
     return COMET_OK;
@@ -101,9 +121,7 @@ static comet_status set_labels(folder_set *f, comet_split split, comet_message *
     if (files->count == 0 || files->count > COMET_DATASET_MOST_IMAGES)
         return comet_message_set(message, COMET_ERROR_CORRUPT, "'%s' has %s JPEG or PNG files", f->folders[split],
                                  files->count ? "too many" : "no");
-    comet_status status = comet_names_sort(files, message);
-    if (status == COMET_OK)
-        status = comet_dataset_reserve(&f->set, split, (int64_t)files->count, 0, message);
+    comet_status status = comet_dataset_reserve(&f->set, split, (int64_t)files->count, 0, message);
     uLong crc = 0;
     for (size_t i = 0; status == COMET_OK && i < files->count; i++) {
         const char *name = files->items[i];
@@ -118,7 +136,27 @@ static comet_status scan_split(folder_set *f, comet_split split, comet_message *
     comet_status status = check_folders(f, split, message);
     for (size_t i = 0; i < f->classes.count && status == COMET_OK; i++)
         status = scan_class(f, split, f->classes.items[i], message);
-    return status == COMET_OK ? set_labels(f, split, message) : status;
+    return status == COMET_OK ? comet_names_sort(&f->files[split], message) : status;
+}
+
+static comet_status scan_both(folder_set *f, comet_message *message) {
+    comet_status status = scan_split(f, COMET_SPLIT_TRAIN, message);
+    if (status == COMET_OK && f->is_split)
+        status = comet_folder_split(&f->files[COMET_SPLIT_TRAIN], &f->files[COMET_SPLIT_EVALUATE], message);
+    else if (status == COMET_OK)
+        status = scan_split(f, COMET_SPLIT_EVALUATE, message);
+    for (int s = 0; s < COMET_SPLITS && status == COMET_OK; s++)
+        status = set_labels(f, (comet_split)s, message);
+    return status;
+}
+
+static void write_note(folder_set *f, const char *root) {
+    const long long kept = (long long)f->files[COMET_SPLIT_EVALUATE].count,
+                    all = (long long)f->files[COMET_SPLIT_TRAIN].count + kept;
+    snprintf(f->note, sizeof f->note,
+             "'%s' has no val/ or test/: %lld of its %lld images are kept to evaluate with, always the same ones", root,
+             kept, all);
+    f->set.info.note = f->note;
 }
 
 enum {
@@ -141,11 +179,13 @@ static comet_status scan(folder_set *f, const char *root, comet_message *message
     comet_status status = find_splits(f, root, message);
     if (status == COMET_OK)
         status = find_classes(f, message);
-    for (int s = 0; s < COMET_SPLITS && status == COMET_OK; s++) {
-        status = scan_split(f, (comet_split)s, message);
+    if (status == COMET_OK)
+        status = scan_both(f, message);
+    for (int s = 0; s < COMET_SPLITS; s++)
         f->set.info.memory_bytes += comet_names_bytes(&f->files[s]);
-    }
     f->set.info.memory_bytes += comet_names_bytes(&f->classes);
+    if (status == COMET_OK && f->is_split)
+        write_note(f, root);
     if (status == COMET_OK)
         measure(f);
     return status;

@@ -120,7 +120,7 @@ comet_status comet_scan_folders(const char *path, comet_names *names, comet_mess
 comet_status comet_scan_images(const char *root, const char *start, comet_names *names, comet_message *message) {
     walk w;
     comet_status status = begin(&w, root, names, message);
-    if (status == COMET_OK)
+    if (status == COMET_OK && *start)
         status = descend(&w, start);
     return status == COMET_OK ? each_entry(&w, visit_image, 0) : status;
 }

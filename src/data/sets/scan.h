@@ -11,8 +11,8 @@ enum { COMET_SCAN_PATH_BYTES = 4096 };
 comet_status comet_scan_folders(const char *path, comet_names *names, comet_message *message);
 
 /*
- * Adds the files below root/start that are called *.jpg, *.jpeg or *.png, as paths from `root`. Hidden ones are left
- * out.
+ * Adds the files below root/start (start "": root itself) that are called *.jpg, *.jpeg or *.png, as paths from `root`.
+ * Hidden ones are left out.
  */
 comet_status comet_scan_images(const char *root, const char *start, comet_names *names, comet_message *message);
 

@@ -11,6 +11,9 @@
 #include "data/loader/loader.h"
 #include "train/optimiser/optimiser.h"
 
+/* In the same folder: the weights of a run's best evaluation, a weight file. */
+#define COMET_BEST_FILE "best.safetensors"
+
 enum { COMET_CHECKPOINT_KEYS = 4, COMET_CHECKPOINT_MOST_BLOBS = 8, COMET_CHECKPOINT_BLOB_NAME = 40 };
 
 /* Bytes that someone else understands: size estimates, a controller's state. */

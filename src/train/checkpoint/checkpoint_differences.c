@@ -9,7 +9,7 @@
 #include "train/optimiser/schedule.h"
 
 /* Keys in the order in which options are written, and what the command calls them. */
-enum { ERROR_REL = 1, CONTROL, KEYS = 18 };
+enum { ERROR_REL = 1, CONTROL, KEYS = 19 };
 static const struct {
     const char *key, *option;
 } keys[KEYS] = {{"codec", "--codec"},
@@ -29,7 +29,8 @@ static const struct {
                 {"smoothing", "--label-smoothing"},
                 {"augment", "--no-augment"},
                 {"forms", "--forms"},
-                {"inject", "--inject-error"}};
+                {"inject", "--inject-error"},
+                {"freeze", "--freeze"}};
 
 /* ---- taking texts apart ---- */
 

@@ -7,14 +7,26 @@
 #include "base/fail.h"
 #include "train/checkpoint/state_dict.h"
 
+enum { MOST_TEXTS = 8 };
+
 comet_status comet_weights_write(const char *path, const comet_parameter *parameters, int count, int64_t batches,
                                  const comet_allocator *allocator, comet_message *message) {
-    static const comet_safetensors_text format = {"format", "pt"}; /* readers of the format's own library look for it */
+    return comet_weights_write_about(path, parameters, count, batches, NULL, 0, allocator, message);
+}
+
+comet_status comet_weights_write_about(const char *path, const comet_parameter *parameters, int count, int64_t batches,
+                                       const comet_safetensors_text *about, size_t about_count,
+                                       const comet_allocator *allocator, comet_message *message) {
+    comet_safetensors_text texts[1 + MOST_TEXTS] = {{"format", "pt"}}; /* readers of the format's own library want it */
     comet_state_dict dict;
+    if (about_count > MOST_TEXTS)
+        return comet_message_set(message, COMET_ERROR_ARGUMENT, "a weight file has at most %d texts", MOST_TEXTS);
+    for (size_t i = 0; i < about_count; i++)
+        texts[1 + i] = about[i];
     COMET_TRY(comet_state_dict_init(&dict, parameters, count, batches, 0, allocator, message));
     comet_status status = comet_state_dict_check(&dict, path, message);
     if (status == COMET_OK)
-        status = comet_safetensors_write(path, dict.sources, dict.count, &format, 1, allocator, message);
+        status = comet_safetensors_write(path, dict.sources, dict.count, texts, 1 + about_count, allocator, message);
     comet_state_dict_destroy(&dict);
     return status;
 }

@@ -20,6 +20,11 @@
 comet_status comet_weights_write(const char *path, const comet_parameter *parameters, int count, int64_t batches,
                                  const comet_allocator *allocator, comet_message *message);
 
+/* The same with texts about the weights in the file's metadata; their keys begin with "comet.". */
+comet_status comet_weights_write_about(const char *path, const comet_parameter *parameters, int count, int64_t batches,
+                                       const comet_safetensors_text *texts, size_t text_count,
+                                       const comet_allocator *allocator, comet_message *message);
+
 typedef enum comet_weights_fit {
     COMET_WEIGHTS_EXACT,   /* every parameter must be in the file, in its shape */
     COMET_WEIGHTS_FINETUNE /* but the last linear layer: missing or of another class count, it keeps its values */

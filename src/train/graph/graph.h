@@ -98,11 +98,19 @@ typedef struct comet_parameter {
     float *value;       /* NULL in a graph that has no memory yet */
     float *gradient;    /* NULL if it is not trained */
     int fan_in, fan_out;
+    int frozen; /* 1: updates leave it as it is */
 } comet_parameter;
 
 int comet_graph_parameters(const comet_graph *g); /* how many, in the order of the layers; running_* included */
 comet_parameter *comet_graph_parameter(comet_graph *g, int index);
 comet_parameter *comet_graph_parameter_named(comet_graph *g, const char *name); /* NULL: none */
+
+/*
+ * Marks as frozen what the patterns fit, names of layers or parameters with commas between them: "conv1,layer1.*". One
+ * that begins with '!' takes back what came before it: "*,!fc". COMET_ERROR_ARGUMENT, with a line, if one fits nothing,
+ * or if nothing is left to train.
+ */
+comet_status comet_graph_freeze(comet_graph *g, const char *patterns, comet_message *message);
 
 /*
  * The memory of all values and, if they are trained and `gradients` is not 0, of their gradients, in one block of the

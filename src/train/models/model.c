@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/fail.h"
+#include "base/text/nearest.h"
 #include "train/models/models_impl.h"
 
 static const comet_model models[] = {
@@ -36,12 +37,19 @@ static int same_name(const char *a, const char *b) {
     return *a == *b;
 }
 
+static const char *name_at(const void *context, int index) {
+    (void)context;
+    return index < comet_model_count() ? models[index].name : NULL;
+}
+
 static comet_status unknown(const char *name, comet_message *message) {
+    const char *meant = comet_nearest(name, name_at, NULL);
     char list[320];
     size_t used = 0;
     for (int i = 0; i < comet_model_count() && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", models[i].name);
-    return comet_message_set(message, COMET_ERROR_ARGUMENT, "there is no model '%.60s'; there are: %s", name, list);
+    return comet_message_set(message, COMET_ERROR_ARGUMENT, "there is no model '%.60s'%s%s%s; there are: %s", name,
+                             meant ? " (did you mean " : "", meant ? meant : "", meant ? "?)" : "", list);
 }
 
 comet_status comet_model_find(const char *name, const comet_model **model, comet_message *message) {

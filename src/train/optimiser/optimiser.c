@@ -98,5 +98,11 @@ static comet_optimiser_rule adamw_rule(const comet_optimiser *o, const comet_opt
 
 comet_optimiser_rule comet_optimiser_rule_of(const comet_optimiser *o, const comet_optimiser_step *step,
                                              const comet_parameter *p) {
-    return o->kind == COMET_SGD ? sgd_rule(o, step, is_decayed(o, p)) : adamw_rule(o, step, is_decayed(o, p));
+    comet_optimiser_rule rule =
+        o->kind == COMET_SGD ? sgd_rule(o, step, is_decayed(o, p)) : adamw_rule(o, step, is_decayed(o, p));
+    if (p->frozen) { /* state stays 0, and what is taken off the value is 0, too */
+        rule.scale = rule.rate = 0.0f;
+        rule.decay = o->kind == COMET_SGD ? 0.0f : 1.0f;
+    }
+    return rule;
 }

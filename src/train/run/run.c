@@ -4,14 +4,18 @@
 
 #include <string.h>
 
-#include "train/checkpoint/weights.h"
 #include "train/run/run_impl.h"
 
 /* ---- telling ---- */
 
 comet_run_event comet_run_event_of(comet_run_session *s, comet_run_event_kind kind) {
-    return (comet_run_event){
-        .kind = kind, .trainer = s->trainer, .step = s->step, .steps = s->steps, .epoch = s->epoch};
+    return (comet_run_event){.kind = kind,
+                             .trainer = s->trainer,
+                             .step = s->step,
+                             .steps = s->steps,
+                             .epoch = s->epoch,
+                             .evaluated = s->evaluated,
+                             .to_evaluate = comet_run_to_evaluate(s)};
 }
 
 void comet_run_tell(comet_run_session *s, const comet_run_event *event) {
@@ -42,7 +46,7 @@ static void tell_control(void *context, const comet_control_event *decision) {
 
 static comet_status set_length(comet_run_session *s) {
     const comet_run_options *o = s->options;
-    int64_t batches = comet_loader_batches(s->train);
+    int64_t batches = s->epoch_batches = comet_loader_batches(s->train);
     s->steps = o->steps ? o->steps : (batches * o->epochs + s->accumulate - 1) / s->accumulate;
     s->schedule = comet_schedule_default(o->schedule, o->rate, s->steps);
     s->schedule.warmup = (int64_t)(o->warmup_epochs * (double)batches / s->accumulate);
@@ -86,11 +90,7 @@ static void take_down(comet_run_session *s) {
 /* ---- the end ---- */
 
 static comet_status write_weights(comet_run_session *s) {
-    comet_graph *graph = comet_trainer_graph(s->trainer);
-    if (!s->options->weights_out)
-        return COMET_OK;
-    return comet_weights_write(s->options->weights_out, comet_graph_parameter(graph, 0), comet_graph_parameters(graph),
-                               *comet_trainer_batches(s->trainer), s->allocator, s->message);
+    return s->options->weights_out ? comet_run_write_weights(s, s->options->weights_out) : COMET_OK;
 }
 
 /* Both are tried: if one disk is full the other file may still hold what was learned. */
@@ -109,6 +109,8 @@ static void fill_result(comet_run_session *s) {
     comet_run_result *r = s->result;
     int64_t images = (int64_t)s->trainer_options.batch * s->accumulate;
     r->step = s->step;
+    r->best_step = s->best_step;
+    r->best_accuracy = s->best_accuracy;
     r->train_loss = comet_mean_value(&s->epoch_loss);
     r->ms_per_step = comet_run_times_median(&s->times);
     r->images_per_second = r->ms_per_step > 0 ? 1e3 * (double)images / r->ms_per_step : 0;
@@ -166,13 +168,15 @@ static comet_status look(comet_run_session *s) {
 static comet_status train(comet_run_session *s) {
     comet_run_event started = comet_run_event_of(s, COMET_RUN_STARTED);
     s->started = 1;
+    s->result->bytes = comet_trainer_get_bytes(s->trainer);
+    started.planned_peak_bytes = comet_run_planned_peak(s->result);
     comet_run_tell(s, &started);
     comet_status status = comet_run_loop(s);
     if (status == COMET_OK && s->step >= s->steps)
         status = look(s);
     if (status != COMET_OK)
         save_what_is_whole(s, status);
-    s->result->stopped = comet_run_stopped(s) && s->evaluated_step < s->steps;
+    s->result->stopped = comet_run_stopped(s) && s->evaluated_step < s->steps && !s->result->ended_early;
     if (status == COMET_OK)
         status = leave_results(s);
     if (status != COMET_OK)
@@ -191,6 +195,7 @@ comet_status comet_run(const comet_run_options *options, const comet_allocator *
                            .accumulate = options->trainer.accumulate > 1 ? options->trainer.accumulate : 1,
                            .saved_step = -1,
                            .evaluated_step = -1,
+                           .best_step = -1,
                            .lock = -1};
     memset(result, 0, sizeof *result);
     comet_status status = set_up(&s);

@@ -16,7 +16,8 @@
 typedef enum comet_run_event_kind {
     COMET_RUN_STARTED,    /* the trainer is made, weights are there, nothing has run */
     COMET_RUN_STEP,       /* an update was made */
-    COMET_RUN_EVALUATED,  /* the evaluation split was gone through */
+    COMET_RUN_EVALUATING, /* so was a batch of the evaluation split; */
+    COMET_RUN_EVALUATED,  /* all of it */
     COMET_RUN_CHECKPOINT, /* one was written */
     COMET_RUN_NOTE,       /* a line for people: a broken image, a checkpoint that was damaged */
     COMET_RUN_CONTROL     /* the controller decided something */
@@ -31,8 +32,10 @@ typedef struct comet_run_event {
     comet_trainer_result result;        /* STEP: loss and bytes are means over its batches, top1 and top5 sums */
     int64_t images;                     /* STEP: in its batches */
     double step_ms, images_per_second;  /* STEP: of this one, data included */
-    double loss, top1, top5;            /* EVALUATED: per cent */
-    int64_t samples;                    /* EVALUATED */
+    double loss, top1, top5;            /* EVALUATED, EVALUATING: so far; per cent */
+    int64_t samples;                    /* of that */
+    int64_t evaluated, to_evaluate;     /* images: in all evaluations so far, in those to come */
+    size_t planned_peak_bytes;          /* STARTED: comet_run_planned_peak */
     const char *text;                   /* NOTE; CHECKPOINT: its folder */
     const comet_control_event *control; /* CONTROL */
 } comet_run_event;
@@ -59,7 +62,8 @@ typedef struct comet_run_options {
     double rate;
     double warmup_epochs;
     int evaluate_every;       /* epochs; 0: at the end only */
-    int64_t evaluate_most;    /* images; 0: all */
+    int patience;             /* evaluations without a better accuracy after which the run ends; 0: it goes on */
+    int64_t evaluate_most;    /* images, of all classes; 0: all */
     const char *weights;      /* to start from, or NULL */
     const char *weights_out;  /* where they go at the end, or NULL */
     const char *folder;       /* of checkpoints, one run's at a time; NULL: none are written */
@@ -84,9 +88,12 @@ typedef struct comet_run_options {
 typedef struct comet_run_result {
     int64_t step;                                 /* updates done, skipped ones included */
     int64_t skipped;                              /* of these: they were not finite */
+    int ended_early;                              /* 1: by options.patience */
     int stopped;                                  /* 1: by *stop, before the last evaluation was made */
     double train_loss;                            /* mean of the last epoch, or of what was run of it */
     double loss, top1, top5;                      /* of the last evaluation, per cent */
+    double best_accuracy;                         /* of the best evaluation, per cent; */
+    int64_t best_step;                            /* after it; -1: there was none */
     double ms_per_step;                           /* median over updates, data included */
     double images_per_second;                     /* of such an update */
     uint64_t saved_raw_bytes, saved_stored_bytes; /* a step's: means over the run */

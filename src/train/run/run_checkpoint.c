@@ -4,12 +4,13 @@
 
 #include "base/fail.h"
 #include "base/memory.h"
+#include "train/checkpoint/about.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/weights.h"
 #include "train/run/run_impl.h"
 
-static const char estimates_blob[] = "estimates", control_blob[] = "control", data_blob[] = "data",
-                  choices_blob[] = "choices", scale_blob[] = "scale";
+static const char estimates_blob[] = "estimates", control_blob[] = "control", data_blob[] = COMET_ABOUT_DATA,
+                  choices_blob[] = "choices", scale_blob[] = "scale", images_blob[] = COMET_ABOUT_IMAGES;
 
 static comet_checkpoint checkpoint_of(comet_run_session *s, const comet_run_identity *id) {
     comet_graph *graph = comet_trainer_graph(s->trainer);
@@ -27,6 +28,8 @@ static comet_checkpoint checkpoint_of(comet_run_session *s, const comet_run_iden
 typedef struct blobs {
     char *memory;
     size_t estimates, control, choices;
+    char *images; /* comet_about_text */
+    size_t images_bytes;
 } blobs;
 
 static size_t bytes_of(const blobs *b) {
@@ -50,6 +53,7 @@ static comet_status write_checkpoint(comet_run_session *s, const comet_run_ident
     c.keys[0] = s->trainer_options.seed;
     if (s->options->data_name)
         add_blob(&c, data_blob, (void *)s->options->data_name, strlen(s->options->data_name));
+    add_blob(&c, images_blob, b->images, strlen(b->images));
     comet_trainer_get_estimates(s->trainer, b->memory);
     add_blob(&c, estimates_blob, b->memory, b->estimates);
     if (b->control) {
@@ -75,7 +79,13 @@ static comet_status save(comet_run_session *s, const comet_run_identity *id) {
     b.memory = comet_memory_take(s->allocator, bytes_of(&b));
     if (!b.memory)
         return comet_message_memory(s->message);
-    comet_status status = write_checkpoint(s, id, &b);
+    comet_status status =
+        comet_about_text(s->options->data, &s->trainer_options.normalisation, s->trainer_options.channels, s->allocator,
+                         &b.images, &b.images_bytes, s->message);
+    if (status == COMET_OK) {
+        status = write_checkpoint(s, id, &b);
+        comet_memory_give(s->allocator, b.images, b.images_bytes);
+    }
     comet_memory_give(s->allocator, b.memory, bytes_of(&b));
     return status;
 }
@@ -179,6 +189,8 @@ static comet_status resume(comet_run_session *s) {
     s->keep_previous = c.keep_previous;
     if (status == COMET_OK)
         status = go_on(s, &c);
+    if (status == COMET_OK)
+        status = comet_run_recall_best(s);
     if (note.text[0])
         comet_run_note(s, note.text);
     comet_checkpoint_release(&c, s->allocator);
@@ -206,6 +218,8 @@ static comet_status begin_anew(comet_run_session *s, int exists) {
     comet_status status = o->weights ? read_weights(s) : COMET_OK;
     if (status == COMET_OK && exists)
         status = comet_run_put_aside(s);
+    if (status == COMET_OK && o->folder)
+        status = comet_run_put_best_aside(s);
     comet_message note;
     if (status == COMET_OK && o->resume == COMET_RUN_RESUME_AUTO) {
         comet_message_set(&note, COMET_OK, "there is no checkpoint in '%.400s': beginning anew", o->folder);

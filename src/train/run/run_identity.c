@@ -21,12 +21,13 @@ static int format_options(const comet_run_session *s, char *text, size_t capacit
     return snprintf(text, capacity,
                     "codec=%s error=%g control=%s calibration=%g batch=%d accumulate=%d seed=%" PRIu64
                     " rate=%g schedule=%d warmup=%g momentum=%g "
-                    "nesterov=%d decay=%g/%d betas=%g,%g smoothing=%g augment=%d forms=%s inject=%s%s%s",
+                    "nesterov=%d decay=%g/%d betas=%g,%g smoothing=%g augment=%d forms=%s inject=%s%s%s%s%s",
                     text_or(t->codec, "none"), t->error_rel, text_or(t->control, ""), t->calibration, t->batch,
                     s->accumulate, t->seed, s->schedule.rate, (int)s->schedule.kind, s->options->warmup_epochs,
                     o->momentum, o->nesterov, o->weight_decay, o->decay_weights_only, o->beta1, o->beta2,
                     (double)t->smoothing, (int)s->options->augment, text_or(t->forms, ""), text_or(t->hooks.text, ""),
-                    on_gpu ? " numbers=" : "", on_gpu ? comet_place_numbers(&t->place) : "");
+                    t->freeze ? " freeze=" : "", text_or(t->freeze, ""), on_gpu ? " numbers=" : "",
+                    on_gpu ? comet_place_numbers(&t->place) : "");
 }
 
 comet_status comet_run_identity_init(comet_run_identity *id, const comet_run_session *s) {

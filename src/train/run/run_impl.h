@@ -21,6 +21,9 @@ typedef struct comet_run_session {
     comet_trainer *trainer;
     comet_loader *train; /* NULL while the network is evaluated */
     int evaluations;     /* so far */
+    int64_t evaluated;   /* images, in all of them */
+    int64_t evaluating;  /* of the evaluation under way: images that are left */
+    int64_t epoch_batches;
     comet_schedule schedule;
     int accumulate;
     int64_t step, steps;
@@ -34,6 +37,8 @@ typedef struct comet_run_session {
     int keep_previous;        /* of the next checkpoint */
     int64_t evaluated_step;   /* of the last whole evaluation; -1: none */
     int started;              /* 1: observers know of the run */
+    int64_t best_step;        /* of the best evaluation; -1: none yet */
+    double best_accuracy;
     comet_mean epoch_loss, raw, stored;
     comet_run_times times;
     int lock;        /* descriptor of the folder's; -1: none */
@@ -60,6 +65,9 @@ comet_status comet_run_loop(comet_run_session *s);
 /* ---- run_evaluate.c ---- */
 
 comet_status comet_run_evaluate(comet_run_session *s);
+
+/* Images of all evaluations to come, with what is left of one under way. */
+int64_t comet_run_to_evaluate(const comet_run_session *s);
 
 /* ---- run_times.c ---- */
 
@@ -93,6 +101,21 @@ void comet_run_close_folder(comet_run_session *s);
 
 /* The newest checkpoint that is whole becomes earlier.safetensors, or earlier-2, ...; so do newer ones that are not. */
 comet_status comet_run_put_aside(comet_run_session *s);
+
+/* ---- run_about.c ---- */
+
+/* The weights as they are now, with what they are of. */
+comet_status comet_run_write_weights(comet_run_session *s, const char *path);
+
+/* After an evaluation: the weights go to the folder, if there is one, where none were better. */
+comet_status comet_run_keep_best(comet_run_session *s);
+
+/* Evaluations made since that one. */
+int64_t comet_run_evaluations_since_best(const comet_run_session *s);
+
+/* Of the folder that the run goes on from; of that of another run, which makes way. */
+comet_status comet_run_recall_best(comet_run_session *s);
+comet_status comet_run_put_best_aside(comet_run_session *s);
 
 /* ---- run_checkpoint.c ---- */
 

@@ -34,6 +34,7 @@ static comet_loader_options loader_options(const comet_run_options *options, con
                                   .channels = trainer->channels,
                                   .augment = options->augment,
                                   .seed = trainer->seed,
+                                  .most = split == COMET_SPLIT_EVALUATE ? options->evaluate_most : 0,
                                   .threads = loader_threads(options),
                                   .batches = split == COMET_SPLIT_TRAIN ? TRAIN_BATCHES : EVALUATE_BATCHES};
 }

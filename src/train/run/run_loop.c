@@ -131,13 +131,15 @@ static comet_status between_updates(comet_run_session *s, int epoch_ended) {
     comet_status status = COMET_OK;
     if (epoch_ended && o->evaluate_every > 0 && (s->epoch + 1) % (uint32_t)o->evaluate_every == 0)
         status = comet_run_evaluate(s);
+    s->result->ended_early =
+        o->patience && s->evaluated_step == s->step && comet_run_evaluations_since_best(s) >= o->patience;
     int due = o->checkpoint_every ? s->step % o->checkpoint_every == 0 : epoch_ended;
     return status == COMET_OK && due ? comet_run_save(s) : status;
 }
 
 comet_status comet_run_loop(comet_run_session *s) {
     comet_status status = COMET_OK;
-    while (status == COMET_OK && s->step < s->steps && !comet_run_stopped(s)) {
+    while (status == COMET_OK && s->step < s->steps && !s->result->ended_early && !comet_run_stopped(s)) {
         int epoch_ended = 0;
         status = make_update(s, &epoch_ended);
         if (status == COMET_OK && s->step < s->steps)

@@ -41,7 +41,8 @@ typedef struct comet_trainer_options {
     int batch;
     const char *codec; /* train/plan/forms.h; NULL: none */
     double error_rel;
-    const char *forms; /* overrides, or NULL */
+    const char *forms;  /* overrides, or NULL */
+    const char *freeze; /* weights that stay as they are (comet_graph_freeze), or NULL */
     /*
      * Who sets the bounds of tensors that are stored by `eb` without a bound of their own
      * (train/trainer/control_text.h); NULL: nobody, they are at error_rel. With one, an update that is not finite is

@@ -31,7 +31,8 @@ static comet_status make_graph(const comet_trainer_options *o, const comet_alloc
     comet_status status = comet_graph_new(allocator, &parts->graph);
     if (status != COMET_OK)
         return comet_message_memory(message);
-    return comet_model_build(parts->graph, o->model, o->classes, o->height, o->width, o->channels, message);
+    status = comet_model_build(parts->graph, o->model, o->classes, o->height, o->width, o->channels, message);
+    return status == COMET_OK && o->freeze ? comet_graph_freeze(parts->graph, o->freeze, message) : status;
 }
 
 static comet_status make_backend(const comet_trainer_options *o, const comet_allocator *allocator,

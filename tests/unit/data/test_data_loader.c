@@ -5,6 +5,7 @@
  */
 #include "test_data_loader_case.h"
 
+#include <math.h>
 #include <time.h>
 
 #include "data/image/transform.h"
@@ -87,6 +88,33 @@ static void test_evaluation(void **state) {
             }
         }
     comet_loader_free(loader);
+}
+
+/* A part of the split stands for all of it: each class gives its share, and `samples` says which ones they are. */
+static void test_drawn(void **state) {
+    (void)state;
+    for (int most = 1; most <= 45; most++) {
+        comet_loader_options o = options_for(COMET_SPLIT_EVALUATE, 4, 2);
+        int of_class[10] = {0}, all[10] = {0}, count = 0;
+        int64_t last = -1;
+        o.most = most;
+        comet_loader *loader = open_loader(small_set, &o);
+        for (comet_batch batch = {.last = false}; !batch.last;) {
+            batch = next(loader);
+            for (int i = 0; i < batch.count; i++, count++) {
+                assert_true(batch.samples[i] > last);
+                last = batch.samples[i];
+                assert_int_equal(batch.labels[i], comet_dataset_label(small_set, COMET_SPLIT_EVALUATE, last));
+                of_class[batch.labels[i]]++;
+            }
+        }
+        assert_int_equal(count, most < 41 ? most : 41);
+        for (int i = 0; i < 41; i++)
+            all[comet_dataset_label(small_set, COMET_SPLIT_EVALUATE, i)]++;
+        for (int c = 0; c < 10; c++)
+            assert_true(fabs(of_class[c] - all[c] * count / 41.0) < 1);
+        comet_loader_free(loader);
+    }
 }
 
 /* ---- determinism ---- */
@@ -374,6 +402,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contents),
         cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_drawn),
         cmocka_unit_test(test_threads_do_not_matter),
         cmocka_unit_test(test_resuming),
         cmocka_unit_test(test_resuming_with_another_batch),

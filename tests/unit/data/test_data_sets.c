@@ -342,10 +342,10 @@ static void test_folder_wrong(void **state) {
     const char *spec = spec_of("folder", "bad");
     refuse(spec, COMET_ERROR_IO, "there is no folder");
     in_new_folder("bad/x");
-    refuse(spec, COMET_ERROR_IO, "needs a folder train/ and a folder val/ or test/");
-    in_new_folder("bad/train/x");
-    refuse(spec, COMET_ERROR_IO, "needs a folder train/");
+    refuse(spec, COMET_ERROR_CORRUPT, "or train/ and val/ or test/ with these in them");
     in_new_folder("bad/val/x");
+    refuse(spec, COMET_ERROR_IO, "needs a folder train/");
+    in_new_folder("bad/train/x");
     refuse(spec, COMET_ERROR_CORRUPT, "0 folders; it needs one for each class");
     put_image("bad/train/cats/1.png", 0);
     refuse(spec, COMET_ERROR_CORRUPT, "1 folder; it needs");
@@ -359,6 +359,41 @@ static void test_folder_wrong(void **state) {
     comet_dataset_free(open_set(spec));
     assert_int_equal(symlink("..", in_folder("bad/train/dogs/round")), 0); /* round and round */
     refuse(spec, COMET_ERROR_IO, "does a link lead back?");
+}
+
+/* Without val/ or test/ a fifth of each class is kept: always the same names, whatever else there is. */
+static void test_folder_split(void **state) {
+    (void)state;
+    char name[64], kept[40][64];
+    int count = 0;
+    for (int i = 0; i < 63; i++) {
+        snprintf(name, sizeof name, "alone/%s/%d.png", i < 33 ? "x" : i < 61 ? "x y" : "z", i);
+        put_image(name, 0);
+    }
+    comet_dataset *set = open_set(spec_of("folder", "alone"));
+    const comet_dataset_info *info = comet_dataset_get_info(set);
+    assert_int_equal(info->count[COMET_SPLIT_EVALUATE], 33 / 5 + 28 / 5 + 1);
+    assert_int_equal(info->count[COMET_SPLIT_TRAIN], 63 - info->count[COMET_SPLIT_EVALUATE]);
+    assert_non_null(strstr(info->note, "has no val/ or test/: 12 of its 63 images"));
+    for (; count < info->count[COMET_SPLIT_EVALUATE]; count++) {
+        snprintf(kept[count], sizeof kept[0], "%s", comet_dataset_file_name(set, COMET_SPLIT_EVALUATE, count));
+        const int32_t label = comet_dataset_label(set, COMET_SPLIT_EVALUATE, count);
+        assert_int_equal(
+            strncmp(kept[count], comet_dataset_class_name(set, label), strlen(comet_dataset_class_name(set, label))),
+            0);
+        for (int i = 0; i < info->count[COMET_SPLIT_TRAIN]; i++)
+            assert_string_not_equal(comet_dataset_file_name(set, COMET_SPLIT_TRAIN, i), kept[count]);
+    }
+    comet_dataset_free(set);
+    in_new_folder("deep/x");
+    rename(in_folder("alone"), in_folder("deep/train"));
+    set = open_set(spec_of("folder", "deep"));
+    for (int i = 0; i < count; i++)
+        assert_string_equal(comet_dataset_file_name(set, COMET_SPLIT_EVALUATE, i), kept[i]);
+    comet_dataset_free(set);
+    assert_true(fail_each_allocation(spec_of("folder", "deep")) > 5);
+    remove(in_folder("deep/train/z/61.png"));
+    refuse(spec_of("folder", "deep"), COMET_ERROR_CORRUPT, "the only image of its class");
 }
 
 /* What a set is, a digest of names and labels says. */
@@ -416,6 +451,7 @@ int main(void) {
         cmocka_unit_test(test_cifar_wrong),
         cmocka_unit_test(test_folder),
         cmocka_unit_test(test_folder_wrong),
+        cmocka_unit_test(test_folder_split),
         cmocka_unit_test(test_folder_digest),
         cmocka_unit_test(test_generated),
     };

@@ -129,7 +129,7 @@ static void refuse(const char *name, int classes, int height, int channels, cons
 
 static void test_refused(void **state) {
     (void)state;
-    refuse("resnet19", 10, 224, 3, "there is no model 'resnet19'; there are: alexnet, vgg16, vgg16_bn, resnet18,");
+    refuse("resnet19", 10, 224, 3, "there is no model 'resnet19' (did you mean resnet18?); there are: alexnet, vgg16,");
     refuse("resnet19", 10, 224, 3, "resnet20, resnet18-cifar");
     refuse("", 10, 224, 3, "there is no model ''");
     refuse("resnet18", 0, 224, 3, "resnet18 needs at least 1 class, not 0");
