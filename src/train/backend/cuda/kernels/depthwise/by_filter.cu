@@ -4,8 +4,6 @@
 
 template <int S> constexpr int FILTER_TOGETHER = S == 1 ? 4 : 2;
 
-constexpr u32 FILTER_BLOCKS = 792; // about, in all: six for each multiprocessor of a large GPU
-
 // dy[d] is the row of dy whose window began d steps ago.
 template <int K, int S, int A, int T, int N, int DEPTH>
 __device__ __forceinline__ void add_products(const float (&x)[N][2], const float (&dy)[DEPTH][T][2],
@@ -73,7 +71,8 @@ __device__ __forceinline__ void finish(const Walk &w, const Place &p, const floa
 }
 
 template <comet_dtype D, int K, int S>
-__global__ static void __launch_bounds__(MOST_THREADS, LEAST_BLOCKS<K>) filter_kernel(Walk w, Sources s, float *partial) {
+__global__ static void __launch_bounds__(MOST_THREADS, LEAST_BLOCKS<K>)
+    filter_kernel(Walk w, Sources s, float *partial) {
     constexpr int T = FILTER_TOGETHER<S>, DEPTH = (K + S - 1) / S;
     static_assert(MOST_THREADS * K * 2 * sizeof(float) <= STAGES * STAGE_BYTES, "a row of sums of all threads");
     __shared__ __align__(16) u8 ring[STAGES * STAGE_BYTES];
@@ -134,7 +133,6 @@ static Walk filter_walk(const comet_cuda_depthwise *c) {
     t.up = c->padding;
     t.left = c->padding_width;
     t.both = true;
-    t.most_parts = FILTER_BLOCKS;
     return walk_of(t);
 }
 

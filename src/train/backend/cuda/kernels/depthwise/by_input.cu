@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Depthwise by input. With a stride of 2 a row of dy is added to all rows of dx that are in its windows; then the first
 // two of them are complete. So two rows and two columns of dx are one pixel of what is walked over, and a filter of
-// 5 x 5 has windows of 3 x 3 there. Rows and columns that padding puts before the image are left out when dx is written.
+// 5 x 5 has windows of 3 x 3 there. Rows and columns that padding puts before the image are left out when dx is
+// written.
 #include "train/backend/cuda/kernels/depthwise/walk.cuh"
 
 constexpr int BACK_TOGETHER = 2;
@@ -59,7 +60,7 @@ __global__ static void __launch_bounds__(MOST_THREADS, LEAST_BLOCKS<K>)
         const int row = (c.row(w) - (DEPTH - 1)) * 2 + b.up;
         const bool has = has_rows<1>(w, c.row(w) - w.up);
         const u8 *memory = stage + own;
-        u8 *line = dx + (int64_t)((int)c.image * b.size.rows + row) * b.line;
+        u8 *line = from_here_on(dx + (int64_t)((int)c.image * b.size.rows + row) * b.line);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             if (has) {
@@ -90,7 +91,9 @@ static int pixels_of(int size, int padding) {
 static cudaError_t launch_back(const comet_cuda_depthwise *c, const void *dy, const void *filter, void *dx,
                                cudaStream_t queue) {
     const int before = c->kernel / 2; // rows of dy that end in the same rows of dx as one and begin before it
-    const Back b = {{c->height, c->width}, -(c->padding % 2), -(c->padding_width % 2),
+    const Back b = {{c->height, c->width},
+                    -(c->padding % 2),
+                    -(c->padding_width % 2),
                     c->width * c->channels * (int)comet_dtype_size(c->dtype)};
     Task t = task_of(c);
     t.kernel = before + 1;

@@ -25,7 +25,7 @@ typedef struct comet_cuda_depthwise {
 
 /*
  * Whether there are kernels for it: filters of 3 x 3 or 5 x 5, a stride of 1 or 2, pixels of whole 16 bytes, images
- * below 2 GiB. Whoever is asked takes all three ways.
+ * of at most 1 GiB. All three ways or none: what is not taken is left to cuDNN.
  */
 int comet_cuda_depthwise_takes(const comet_cuda_depthwise *c);
 

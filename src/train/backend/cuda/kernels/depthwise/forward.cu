@@ -65,7 +65,7 @@ __global__ static void __launch_bounds__(MOST_THREADS, LEAST_BLOCKS<K>)
         const int from = c.from(w), row = c.row(w) - (DEPTH - 1), to = min(from + w.band_rows, w.out.rows);
         const bool has = has_rows<S>(w, c.row(w) * S - w.up);
         const u8 *memory = stage + own;
-        u8 *line = y + (int64_t)((int)c.image * w.out.rows + row) * w.out_line;
+        u8 *line = from_here_on(y + (int64_t)((int)c.image * w.out.rows + row) * w.out_line);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             if (has)

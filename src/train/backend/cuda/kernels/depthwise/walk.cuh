@@ -17,12 +17,13 @@ constexpr u32 PIECE = 16, PIECES = STAGE_BYTES / PIECE;
 constexpr u32 MOST_PAIRS = 32;
 constexpr u32 MOST_THREADS = 192; // of a block: six warps, of which registers are enough for twelve or eighteen
 template <int K> constexpr u32 LEAST_BLOCKS = K == 3 ? 3 : 2;
-constexpr int ROWS = 2;       // of `out` in a step: what a step costs beside them is then less of it
-constexpr int BAND_ROWS = 32; // at most: longer maps are cut into bands, whose blocks run side by side
+constexpr u32 MOST_BLOCKS = 2112; // about, of a kernel whose blocks have several items: 16 for each multiprocessor
+constexpr int ROWS = 2;           // of `out` in a step: what a step costs beside them is then less of it
+constexpr int BAND_ROWS = 32;     // at most: longer maps are cut into bands, whose blocks run side by side
 
-// A piece's place: how many pieces it lies behind the step's first, and in the low bits the row that it is of: that of
-// `in` or, from OUT_BIT on, of `out`. No bit: it is nowhere.
-constexpr u32 NAME_BITS = 6, OUT_BIT = 4;
+// A piece's place: how many pieces it lies behind the step's first, and a bit for the row that it is of: from IN_BIT on
+// those of `in`, from OUT_BIT on those of `out`. No bit: it is nowhere.
+constexpr u32 IN_BIT = 26, OUT_BIT = 30;
 
 struct Extent {
     int rows, columns;
@@ -36,10 +37,11 @@ struct Walk {
     u32 pairs, groups, images; // a block's channels by two; groups of columns; images side by side
     u32 chunks, tiles, parts;  // blocks: of channels, of columns, of items
     u32 items, items_of_block;
-    int bands, band_rows, steps; // steps of an item
-    u32 span;                    // columns of `in` that a block has
-    u32 pitch, stage_bytes;      // bytes of the block's channels of a pixel; of a step
-    int in_line, out_line;       // bytes of a row of the tensor
+    int bands, band_rows, steps;         // steps of an item
+    u32 span;                            // columns of `in` that a block has
+    u32 pitch, stage_bytes;              // bytes of the block's channels of a pixel; of a step
+    int in_line, out_line;               // bytes of a row of the tensor
+    Divide by_piece, by_span, by_across; // pieces of a pixel; columns of `in` and of `out` that a block has
 };
 
 // Where a thread is in its block, and a block in its grid.
@@ -86,20 +88,20 @@ struct Cursor {
 
 // ---- shared memory ----
 
-// Pieces of 16 bytes from `to` on: `lines` rows of each of the block's images, columns from `left` on; `bit` is the
+// Pieces of 16 bytes from `to` on: LINES rows of each of the block's images, columns from `left` on; `bit` is the
 // first row's. Returns how many there are.
-template <comet_dtype D>
-__device__ __forceinline__ u32 describe(const Walk &w, const Place &p, u32 *to, Extent tensor, int columns, u32 lines,
-                                        u32 span, int left, u32 bit) {
+template <comet_dtype D, u32 LINES>
+__device__ __forceinline__ u32 describe(const Walk &w, const Place &p, u32 *to, Extent tensor, int columns,
+                                        const Divide &span, int left, u32 bit) {
     constexpr u32 VALUES = vector_values<D>;
-    const u32 of_pixel = w.pitch / PIECE, count = w.images * lines * span * of_pixel;
+    const u32 of_pixel = w.pitch / PIECE, count = w.images * LINES * span.divisor * of_pixel;
     for (u32 k = threadIdx.x; k < count; k += blockDim.x) {
-        const u32 pixel = k / of_pixel, all = pixel / span, image = all / lines, line = all - image * lines,
-                  piece = p.chunk * of_pixel + k - pixel * of_pixel;
-        const int column = left + (int)(pixel - all * span);
+        const Parts pixel = parts_of(k, w.by_piece), all = parts_of(pixel.of, span);
+        const u32 image = all.of / LINES, line = all.of - image * LINES, piece = p.chunk * of_pixel + pixel.rest;
+        const int column = left + (int)all.rest;
         const u32 at = ((image * (u32)tensor.rows + line) * (u32)tensor.columns + (u32)column) * (w.channels / VALUES);
         const bool is_there = column >= 0 && column < columns && piece * VALUES < w.channels;
-        to[k] = is_there ? (at + piece) << NAME_BITS | 1u << (bit + line) : 0;
+        to[k] = is_there ? at + piece + (1u << (bit + line)) : 0;
     }
     return count;
 }
@@ -122,21 +124,21 @@ template <comet_dtype D, int S, bool BOTH>
 __device__ __forceinline__ void ask(const Walk &w, const Cursor &c, const Sources &s, const u32 *places, u32 count,
                                     u8 *stage) {
     const int row = c.row(w), first = row * S - w.up;
-    const u8 *in = line_at(s.in, c, w.in.rows, first, w.in_line), *out = NULL;
+    const u8 *in = from_here_on(line_at(s.in, c, w.in.rows, first, w.in_line)), *out = NULL;
     u32 there = 0;
 #pragma unroll
     for (int a = 0; a < S * ROWS; a++)
-        there |= bit_of((u32)(first + a) < (u32)w.reached.rows, a);
+        there |= bit_of((u32)(first + a) < (u32)w.reached.rows, (int)IN_BIT + a);
     if (BOTH) {
-        out = line_at(s.out, c, w.out.rows, row, w.out_line);
+        out = from_here_on(line_at(s.out, c, w.out.rows, row, w.out_line));
 #pragma unroll
         for (int a = 0; a < ROWS; a++)
-            there |= bit_of(c.step * ROWS + a < w.band_rows && row + a < w.out.rows, OUT_BIT + a);
+            there |= bit_of(c.step * ROWS + a < w.band_rows && row + a < w.out.rows, (int)OUT_BIT + a);
     }
     for (u32 k = threadIdx.x; k < count; k += blockDim.x) {
         const u32 place = places[k];
-        const u8 *tensor = BOTH && place >> OUT_BIT & ((1u << ROWS) - 1) ? out : in;
-        copy_ahead_or_zero(stage + k * PIECE, tensor + (u64)(place >> NAME_BITS) * PIECE, place & there);
+        const u8 *tensor = BOTH && place >> OUT_BIT ? out : in;
+        copy_ahead_or_zero(stage + k * PIECE, tensor + (u64)(place % (1u << IN_BIT)) * PIECE, place & there);
     }
 }
 
@@ -146,9 +148,9 @@ template <comet_dtype D, int S, int T, bool BOTH, class Step>
 __device__ __forceinline__ void walk(const Walk &w, const Place &p, const Sources &s, u8 *ring, u32 *places,
                                      Step step) {
     const int across = (int)w.groups * T, column = (int)p.tile * across;
-    u32 count = describe<D>(w, p, places, w.in, w.reached.columns, S * ROWS, w.span, column * S - w.left, 0);
+    u32 count = describe<D, S * ROWS>(w, p, places, w.in, w.reached.columns, w.by_span, column * S - w.left, IN_BIT);
     if (BOTH)
-        count += describe<D>(w, p, places + count, w.out, w.out.columns, ROWS, (u32)across, column, OUT_BIT);
+        count += describe<D, ROWS>(w, p, places + count, w.out, w.out.columns, w.by_across, column, OUT_BIT);
     const u32 first = p.part * w.items_of_block, image = first / (u32)w.bands;
     const u32 items = min(w.items - first, w.items_of_block), steps = items * (u32)w.steps;
     Cursor here = {0, (int)(first - image * (u32)w.bands), image * w.images}, ahead = here;
@@ -238,8 +240,7 @@ struct Task {
     int batch, channels, kernel, stride, together; // together: columns of `out` that a thread has
     Extent in, out;
     int up, left;
-    bool both;      // rows of `out` are read, too
-    u32 most_parts; // blocks that share the items, at most; 0: one item each
+    bool both; // rows of `out` are read, too, and a block may have several items
 };
 
 static inline Task task_of(const comet_cuda_depthwise *c) {
@@ -252,20 +253,10 @@ static inline Task task_of(const comet_cuda_depthwise *c) {
     return t;
 }
 
-constexpr u64 MOST_BYTES = (u64)PIECE << (32 - NAME_BITS); // of images side by side
+constexpr u64 MOST_BYTES = (u64)PIECE << IN_BIT; // of images side by side
 
 static inline u32 whole(u32 a, u32 b) {
     return (a + b - 1) / b;
-}
-
-// A block's channels by two, in whole pieces of 16 bytes: such that few threads are idle.
-static inline u32 pairs_of(comet_dtype dtype, u32 channels) {
-    const u32 piece = 8 / (u32)comet_dtype_size(dtype), all = channels / 2;
-    u32 best = all < MOST_PAIRS ? all : MOST_PAIRS;
-    for (u32 n = MOST_PAIRS; n >= MOST_PAIRS / 2 && all > MOST_PAIRS; n -= piece)
-        if (whole(all, n) * n < whole(all, best) * best)
-            best = n;
-    return best;
 }
 
 static inline u32 span_of(const Task &t, u32 groups) {
@@ -274,8 +265,7 @@ static inline u32 span_of(const Task &t, u32 groups) {
 
 static inline u32 stage_bytes_of(const Task &t, u32 pairs, u32 groups, u32 images) {
     const u32 across = t.both ? groups * (u32)t.together : 0;
-    return images * ROWS * (span_of(t, groups) * (u32)t.stride + across) * pairs * 2 *
-           (u32)comet_dtype_size(t.dtype);
+    return images * ROWS * (span_of(t, groups) * (u32)t.stride + across) * pairs * 2 * (u32)comet_dtype_size(t.dtype);
 }
 
 static inline bool fits(const Task &t, u32 pairs, u32 groups, u32 images) {
@@ -284,20 +274,59 @@ static inline bool fits(const Task &t, u32 pairs, u32 groups, u32 images) {
            bytes <= MOST_BYTES;
 }
 
-// As many columns as a block can have, or all, and then as many images as still fit and leave none over.
-static inline void share_columns(const Task &t, Walk &w) {
-    const u32 all = whole((u32)t.out.columns, (u32)t.together);
-    u32 groups = 1;
-    while (groups < all && fits(t, w.pairs, groups + 1, 1))
-        groups++;
-    w.tiles = whole(all, groups);
-    w.groups = whole(all, w.tiles);
-    w.images = 1;
-    for (u32 n = 2; w.tiles == 1 && n <= (u32)t.batch && fits(t, w.pairs, w.groups, n); n++)
+struct Share {
+    u32 pairs, groups, images; // of a block
+};
+
+static inline u32 groups_of(const Task &t) {
+    return whole((u32)t.out.columns, (u32)t.together);
+}
+
+static inline u32 chunks_of(const Task &t, u32 pairs) {
+    return whole((u32)t.channels / 2, pairs);
+}
+
+// What a row of an image takes: whole warps, and pieces, of which 16 take as long as a thread.
+static inline double cost_of(const Task &t, const Share &s) {
+    const u32 threads = whole(s.pairs * s.groups * s.images, 32) * 32,
+              pieces = stage_bytes_of(t, s.pairs, s.groups, s.images) / PIECE;
+    return (double)chunks_of(t, s.pairs) * whole(groups_of(t), s.groups) * (threads + pieces / 16.0) / s.images;
+}
+
+// As many images as fit and leave none over, where a block has all columns.
+static inline u32 images_of(const Task &t, u32 pairs, u32 groups) {
+    u32 images = 1;
+    for (u32 n = 2; groups == groups_of(t) && n <= (u32)t.batch && fits(t, pairs, groups, n); n++)
         if ((u32)t.batch % n == 0)
-            w.images = n;
-    w.span = span_of(t, w.groups);
-    w.stage_bytes = stage_bytes_of(t, w.pairs, w.groups, w.images);
+            images = n;
+    return images;
+}
+
+// The best of all shares; of equal ones that with more pairs, and then with more groups.
+static inline Share share_of(const Task &t) {
+    const u32 piece = 8 / (u32)comet_dtype_size(t.dtype), all = (u32)t.channels / 2, groups = groups_of(t);
+    const u32 most = all < MOST_PAIRS ? all : MOST_PAIRS, least = all < MOST_PAIRS / 2 ? all : MOST_PAIRS / 2;
+    Share best = {};
+    for (u32 pairs = most; pairs >= least; pairs -= piece)
+        for (u32 tiles = 1; tiles <= groups; tiles++) {
+            const u32 of_block = whole(groups, tiles);
+            if (!fits(t, pairs, of_block, 1))
+                continue;
+            const Share s = {pairs, of_block, images_of(t, pairs, of_block)};
+            if (best.pairs == 0 || cost_of(t, s) < cost_of(t, best))
+                best = s;
+            if (of_block * pairs < 32) // fewer still are never better
+                break;
+        }
+    return best;
+}
+
+// Partial sums are an eighth of what is read at most.
+static inline u32 most_parts(const Task &t, const Walk &w) {
+    const u64 pixels = (u64)t.batch * (u64)(t.in.rows * (u64)t.in.columns + t.out.rows * (u64)t.out.columns);
+    const u64 of_bytes = pixels * comet_dtype_size(t.dtype) / (8 * sizeof(float) * w.tiles * t.kernel * t.kernel);
+    const u32 of_blocks = whole(MOST_BLOCKS, w.chunks * w.tiles);
+    return of_bytes == 0 ? 1 : of_bytes < of_blocks ? (u32)of_bytes : of_blocks;
 }
 
 static inline void share_rows(const Task &t, Walk &w) {
@@ -306,9 +335,24 @@ static inline void share_rows(const Task &t, Walk &w) {
     w.band_rows = (t.out.rows + w.bands - 1) / w.bands;
     w.steps = (w.band_rows + depth - 1 + ROWS - 1) / ROWS;
     w.items = (u32)t.batch / w.images * (u32)w.bands;
-    const u32 most = t.most_parts ? whole(t.most_parts, w.chunks * w.tiles) : w.items;
+    const u32 most = t.both ? most_parts(t, w) : w.items;
     w.items_of_block = whole(w.items, most < w.items ? most : w.items);
     w.parts = whole(w.items, w.items_of_block);
+}
+
+static inline void share_columns(const Task &t, Walk &w) {
+    const Share s = share_of(t);
+    w.pairs = s.pairs;
+    w.groups = s.groups;
+    w.images = s.images;
+    w.chunks = chunks_of(t, s.pairs);
+    w.tiles = whole(groups_of(t), s.groups);
+    w.span = span_of(t, s.groups);
+    w.pitch = s.pairs * 2 * (u32)comet_dtype_size(t.dtype);
+    w.stage_bytes = stage_bytes_of(t, s.pairs, s.groups, s.images);
+    w.by_piece = divide_by(w.pitch / PIECE);
+    w.by_span = divide_by(w.span);
+    w.by_across = divide_by(w.groups * (u32)t.together);
 }
 
 static inline int less(int a, int b) {
@@ -325,9 +369,6 @@ static inline Walk walk_of(const Task &t) {
     w.channels = (u32)t.channels;
     w.reached.rows = less(t.in.rows, (t.out.rows - 1) * t.stride - t.up + t.kernel);
     w.reached.columns = less(t.in.columns, (t.out.columns - 1) * t.stride - t.left + t.kernel);
-    w.pairs = pairs_of(t.dtype, w.channels);
-    w.chunks = whole(w.channels / 2, w.pairs);
-    w.pitch = w.pairs * 2 * (u32)comet_dtype_size(t.dtype);
     w.in_line = t.in.columns * t.channels * (int)comet_dtype_size(t.dtype);
     w.out_line = t.out.columns * t.channels * (int)comet_dtype_size(t.dtype);
     share_columns(t, w);
