@@ -286,11 +286,12 @@ static inline u32 chunks_of(const Task &t, u32 pairs) {
     return whole((u32)t.channels / 2, pairs);
 }
 
-// What a row of an image takes: whole warps, and pieces, of which 16 take as long as a thread.
+// What a row of an image takes: whole warps, pieces, of which 16 take as long as a thread, and what every block has. It
+// has shared memory, too, so that small ones would leave a multiprocessor with few warps.
 static inline double cost_of(const Task &t, const Share &s) {
     const u32 threads = whole(s.pairs * s.groups * s.images, 32) * 32,
               pieces = stage_bytes_of(t, s.pairs, s.groups, s.images) / PIECE;
-    return (double)chunks_of(t, s.pairs) * whole(groups_of(t), s.groups) * (threads + pieces / 16.0) / s.images;
+    return (double)chunks_of(t, s.pairs) * whole(groups_of(t), s.groups) * (threads + pieces / 16.0 + 64) / s.images;
 }
 
 // As many images as fit and leave none over, where a block has all columns.
