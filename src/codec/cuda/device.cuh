@@ -74,7 +74,8 @@ __device__ __forceinline__ void await_copies() {
 #endif
 }
 
-// Copies 16 bytes to shared memory without waiting for them, or zeros if they are not there: then `from` is any address.
+// Copies 16 bytes to shared memory without waiting for them, or zeros if they are not there: then `from` is any
+// address.
 __device__ __forceinline__ void copy_ahead_or_zero(void *to, const void *from, bool are_there) {
 #ifdef COMET_CUDA_EMULATION
     *(uint4 *)to = are_there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);

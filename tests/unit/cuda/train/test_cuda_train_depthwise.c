@@ -87,12 +87,12 @@ static expected expect(const comet_cuda_depthwise *c, const float *x, const floa
 }
 
 static void check_equal(const char *what, const comet_cuda_depthwise *c, comet_dtype dtype, const train_bench *b,
-                        const cuda_block *block, const float *wanted, double plus, int64_t count) {
+                        const cuda_block *block, const float *wanted, int64_t count) {
     void *found = train_read(b, block);
     for (int64_t i = 0; i < count; i++)
-        if ((double)value_at(dtype, found, i) != (double)wanted[i] + plus)
+        if ((double)value_at(dtype, found, i) != (double)wanted[i])
             fail_msg("%s[%lld of %lld] is %g, not %g: %s, %d x %d x %d x %d, kernel %d, stride %d, padding %d and %d",
-                     what, (long long)i, (long long)count, (double)value_at(dtype, found, i), (double)wanted[i] + plus,
+                     what, (long long)i, (long long)count, (double)value_at(dtype, found, i), (double)wanted[i],
                      comet_dtype_name(c->dtype), c->batch, c->height, c->width, c->channels, c->kernel, c->stride,
                      c->padding, c->padding_width);
     free(found);
@@ -108,7 +108,7 @@ static void check_by_filter(const comet_cuda_depthwise *c, const train_bench *b,
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         cuda_must(
             comet_cuda_depthwise_by_filter(c, x->data, dy->data, dw.data, accumulate, scratch.data, b->cuda.queue));
-        check_equal(accumulate ? "dw, added" : "dw", c, COMET_F32, b, &dw, e->dw, 0, w_count(c));
+        check_equal(accumulate ? "dw, added" : "dw", c, COMET_F32, b, &dw, e->dw, w_count(c));
         for (int64_t i = 0; i < w_count(c); i++)
             e->dw[i] *= 2;
     }
@@ -126,11 +126,11 @@ static void check_shape(const train_bench *b, const comet_cuda_depthwise *c, rng
     assert_true(comet_cuda_depthwise_takes(c));
     cuda_must(cudaMemsetAsync(y.data, 0xff, y.bytes, b->cuda.queue));
     cuda_must(comet_cuda_depthwise_forward(c, in.data, filter.data, y.data, b->cuda.queue));
-    check_equal("y", c, c->dtype, b, &y, e.y, 0, y_count(c));
+    check_equal("y", c, c->dtype, b, &y, e.y, y_count(c));
     check_by_filter(c, b, &in, &grad, &e);
     cuda_must(cudaMemsetAsync(in.data, 0xff, in.bytes, b->cuda.queue)); /* dx lies over x */
     cuda_must(comet_cuda_depthwise_by_input(c, grad.data, filter.data, in.data, b->cuda.queue));
-    check_equal("dx", c, c->dtype, b, &in, e.dx, 0, x_count(c));
+    check_equal("dx", c, c->dtype, b, &in, e.dx, x_count(c));
     cuda_block *const blocks[] = {&in, &grad, &filter, &y};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         cuda_block_free(blocks[i]);

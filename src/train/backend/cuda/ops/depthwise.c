@@ -116,8 +116,15 @@ static comet_status conv_backward(const comet_op_call *call) {
     return kernel_of(call)->backward(call);
 }
 
+/* Inputs of depthwise ones have one use in all networks that we know: what few kernels add is not worth their loops. */
+static int conv_can_add_dx(const comet_op_call *call) {
+    const comet_op_kernel *kernel = kernel_of(call);
+    return kernel->can_add_dx && kernel->can_add_dx(call);
+}
+
 const comet_op_kernel comet_cuda_conv = {.prepare = conv_prepare,
                                          .forget = conv_forget,
                                          .scratch = conv_scratch,
                                          .forward = conv_forward,
-                                         .backward = conv_backward};
+                                         .backward = conv_backward,
+                                         .can_add_dx = conv_can_add_dx};
