@@ -47,10 +47,11 @@ train/backend/cuda/library train/backend/cuda/base
 train/backend/cuda/kernels train/backend/cuda/base base/vector
 train/backend/cuda/kernels/maps train/backend/cuda/kernels
 train/backend/cuda/kernels/conv train/backend/cuda/kernels
+train/backend/cuda/kernels/depthwise train/backend/cuda/kernels
 train/backend/cuda/cudnn train/backend/cuda/library train/backend/cuda/kernels
 train/backend/cuda/cublaslt train/backend/cuda/library train/backend/cuda/kernels
 train/backend/cuda/ops train/backend/cuda/kernels/maps train/backend/cuda/kernels/conv
-train/backend/cuda/ops train/backend/cuda/cudnn train/backend/cuda/cublaslt
+train/backend/cuda/ops train/backend/cuda/kernels/depthwise train/backend/cuda/cudnn train/backend/cuda/cublaslt
 train/backend/cuda     train/backend/cuda/ops control/cuda
 train/plan             train/backend
 train/collect          train/plan train/optimiser control

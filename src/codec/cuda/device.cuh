@@ -74,6 +74,32 @@ __device__ __forceinline__ void await_copies() {
 #endif
 }
 
+// Copies 16 bytes to shared memory without waiting for them, or zeros if they are not there: then `from` is any
+// address.
+__device__ __forceinline__ void copy_ahead_or_zero(void *to, const void *from, bool are_there) {
+#ifdef COMET_CUDA_EMULATION
+    *(uint4 *)to = are_there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from),
+                 "r"(are_there ? 16 : 0)
+                 : "memory");
+#endif
+}
+
+// What this thread asked for since the last call is a group, perhaps an empty one.
+__device__ __forceinline__ void close_copies() {
+#ifndef COMET_CUDA_EMULATION
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits until all groups but the last N are there for this thread.
+template <int N> __device__ __forceinline__ void await_copies_before() {
+#ifndef COMET_CUDA_EMULATION
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
 // Asks for the line of memory that an address lies in, which is then on its way to the L2 cache.
 __device__ __forceinline__ void ask_for_line(const void *address) {
 #ifdef COMET_CUDA_EMULATION

@@ -309,7 +309,7 @@ static void check_backward(fixture *f, options o, arrays *a, const expected *e) 
     check_gradients(f, o, e, NULL, NULL);
 }
 
-/* dx of an input that has a gradient of other uses. Where channels are padded it is not added. */
+/* dx of an input that has a gradient of other uses. It is not added where channels are padded, nor by own kernels. */
 static void check_added(const fixture *f, options o, const conv_case *c, const arrays *a, const expected *e) {
     comet_op_call call = f->call;
     assert_int_equal(comet_cuda_conv.can_add_dx(&call), c->is_shared == 1);
@@ -356,7 +356,8 @@ static const conv_case cases[] = {
     {3, 7, 6, 3, {.out = 8, .kernel = 3, .stride = 2, .padding = 1}, 1, 0}, /* images */
     {2, 6, 5, 6, {.out = 16, .kernel = 1}, 0, 2},                           /* padded, and dx is wanted */
     {2, 9, 8, 16, {.out = 24, .kernel = 1, .stride = 2, .bias = 1}, 0, 1},
-    {2, 8, 9, 16, {.out = 16, .kernel = 5, .stride = 2, .padding = 2, .groups = 16}, 0, 1}, /* depthwise */
+    {2, 8, 9, 16, {.out = 16, .kernel = 5, .stride = 2, .padding = 2, .groups = 16}, 0, 2}, /* depthwise, our own */
+    {1, 8, 9, 16, {.out = 16, .kernel = 7, .padding = 3, .groups = 16}, 0, 1},              /* depthwise, cuDNN's */
     {1, 5, 5, 16, {.out = 24, .kernel = 3, .padding = 1, .groups = 4, .bias = 1}, 0, 0},
     {1, 6, 9, 8, {.out = 8, .kernel = 1, .kernel_width = 7, .padding = 0, .padding_width = 3}, 0, 0},
     {2, 11, 10, 3, {.out = 8, .kernel = 11, .stride = 4, .padding = 2, .bias = 1}, 1, 0},

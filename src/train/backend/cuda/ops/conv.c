@@ -5,6 +5,8 @@
  * so; or, with a stride, blocks of pixels become the pixels (conv_blocks.h). Gradients of filters go into the
  * parameter's array at once where they are fp32 and not added; else into scratch memory, and from there in fp32.
  */
+#include "train/backend/cuda/ops/conv.h"
+
 #include <string.h>
 
 #include "base/fail.h"
@@ -334,9 +336,9 @@ static comet_status conv_backward(const comet_op_call *call) {
     return call->dx[0] ? by_input(call) : COMET_OK;
 }
 
-const comet_op_kernel comet_cuda_conv = {.prepare = conv_prepare,
-                                         .forget = conv_forget,
-                                         .scratch = conv_scratch,
-                                         .forward = conv_forward,
-                                         .backward = conv_backward,
-                                         .can_add_dx = conv_can_add_dx};
+const comet_op_kernel comet_cuda_conv_cudnn = {.prepare = conv_prepare,
+                                               .forget = conv_forget,
+                                               .scratch = conv_scratch,
+                                               .forward = conv_forward,
+                                               .backward = conv_backward,
+                                               .can_add_dx = conv_can_add_dx};
