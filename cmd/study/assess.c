@@ -136,7 +136,7 @@ typedef struct measurement {
     comet_assess_options options;
     progress progress;
     train_progress training;
-    resident_mark mark;
+    memory_mark mark;
     int answer; /* of showing */
 } measurement;
 
@@ -211,7 +211,7 @@ static int assess(measurement *s, comet_run_options *run) {
     run->stop = s->options.stop = &stop_asked;
     s->options.progress = step;
     s->options.context = s;
-    resident_begin(&s->mark);
+    memory_begin(&s->mark, &run->trainer.place);
     train_progress_begin(&s->training, "", &s->mark, s->request->study.quiet);
     stop_on_signals();
     status = comet_run(run, NULL, &result, &message);

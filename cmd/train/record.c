@@ -16,7 +16,7 @@ void record_begin(record *r, const char *name, const comet_run_options *run) {
     snprintf(r->figures.name, sizeof r->figures.name, "%s", name);
     r->figures.seed = run->trainer.seed;
     r->figures.batch = run->trainer.batch;
-    resident_begin(&r->mark);
+    memory_begin(&r->mark, &run->trainer.place);
 }
 
 void record_free(record *r) {
@@ -124,7 +124,16 @@ static void take_shape(record *r, comet_trainer *trainer) {
     r->figures.channels = shape.channels;
 }
 
+/* Memory changes in the first steps and when there is another plan; to ask a driver takes time. */
+static void look(record *r, const comet_run_event *event) {
+    enum { FIRST = 16, EVERY = 64 };
+    if (event->kind == COMET_RUN_EVALUATED ||
+        (event->kind == COMET_RUN_STEP && (event->step <= FIRST || event->step % EVERY == 0)))
+        memory_look(&r->mark);
+}
+
 void record_event(record *r, const comet_run_event *event) {
+    look(r, event);
     if (event->kind == COMET_RUN_STARTED) {
         start(r, event);
         take_shape(r, event->trainer);
@@ -145,7 +154,8 @@ void record_end(record *r, comet_status status, const comet_run_result *result, 
     r->figures.result = *result;
     if (status != COMET_OK)
         r->figures.why = *message;
-    r->figures.measured_peak_bytes = resident_peak(&r->mark);
+    memory_look(&r->mark);
+    r->figures.measured_peak_bytes = memory_peak(&r->mark);
 }
 
 /* ---- a controller's decisions, for a picture ---- */

@@ -3,7 +3,7 @@
 #ifndef COMET_CMD_RECORD_H
 #define COMET_CMD_RECORD_H
 
-#include "cmd/common/measure.h"
+#include "cmd/memory/memory_mark.h"
 #include "train/run/run.h"
 
 enum { RECORD_NAME = 64, RECORD_POINTS = 800 };
@@ -27,7 +27,7 @@ typedef struct record_figures {
     comet_status status; /* other than COMET_OK: `why` says it */
     comet_message why;
     comet_run_result result;
-    size_t measured_peak_bytes; /* measure.h */
+    size_t measured_peak_bytes; /* memory_mark.h */
     /*
      * share of a controller's bounds that its ceiling had set, over tensors and steps since its first decision; -1:
      * none
@@ -46,7 +46,7 @@ typedef struct record {
     char (*bounded)[RECORD_NAME]; /* names of the layers they are about */
 
     /* while it is filled */
-    resident_mark mark;
+    memory_mark mark;
     int64_t stride;
     comet_mean open_loss, open_ratio;
     size_t evaluation_capacity, bound_capacity;

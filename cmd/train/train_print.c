@@ -79,10 +79,14 @@ void train_print_summary(const comet_run_options *run, const record *kept) {
     printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
            text_size(r->loader_bytes[COMET_SPLIT_TRAIN], b, sizeof b));
     if (run->trainer.memory_bytes && f->measured_peak_bytes) {
-        const size_t data = comet_dataset_get_info(run->data)->memory_bytes;
-        printf("memory    %s of %s allowed, the data set's %s included\n",
-               text_size(f->measured_peak_bytes + data, a, sizeof a), text_size(run->trainer.memory_bytes, b, sizeof b),
-               text_size(data, c, sizeof c));
+        const int on_gpu = run->trainer.place.device.kind == COMET_CUDA;
+        const size_t data = on_gpu ? 0 : comet_dataset_get_info(run->data)->memory_bytes;
+        printf("memory    %s of %s allowed", text_size(f->measured_peak_bytes + data, a, sizeof a),
+               text_size(run->trainer.memory_bytes, b, sizeof b));
+        if (on_gpu)
+            printf(" on the GPU\n");
+        else
+            printf(", the data set's %s included\n", text_size(data, c, sizeof c));
     }
     printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
     if (r->skipped)

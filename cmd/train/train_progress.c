@@ -13,7 +13,7 @@
 enum { BAR_WIDTH = 20, LINE_BYTES = 400 };
 static const double line_every = 5.0, bar_every = 0.1; /* seconds */
 
-void train_progress_begin(train_progress *p, const char *label, const resident_mark *mark, int quiet) {
+void train_progress_begin(train_progress *p, const char *label, const memory_mark *mark, int quiet) {
     double now = clock_seconds();
     *p = (train_progress){.silent = quiet,
                           .terminal = isatty(STDERR_FILENO),
@@ -68,7 +68,7 @@ static void format_short(const train_progress *p, const comet_run_event *event, 
     const int used = put_place(p, event, text), evaluates = event->kind == COMET_RUN_EVALUATING;
     text_size_short(p->raw, raw, sizeof raw);
     text_size_short(p->stored, stored, sizeof stored);
-    const size_t resident = resident_peak(p->mark);
+    const size_t resident = memory_peak(p->mark);
     if (resident)
         text_size_short(resident, peak, sizeof peak);
     else
@@ -93,7 +93,7 @@ static void format(const train_progress *p, const comet_run_event *event, char *
              evaluates ? event->loss : comet_running_mean_value(&p->loss),
              evaluates ? event->top1 : comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate),
              text_size(p->raw, raw, sizeof raw), text_size(p->stored, stored, sizeof stored),
-             text_measured(resident_peak(p->mark), peak, sizeof peak));
+             text_measured(memory_peak(p->mark), peak, sizeof peak));
 }
 
 static int terminal_columns(void) {

@@ -6,7 +6,7 @@
 #ifndef COMET_CMD_TRAIN_PROGRESS_H
 #define COMET_CMD_TRAIN_PROGRESS_H
 
-#include "cmd/common/measure.h"
+#include "cmd/memory/memory_mark.h"
 #include "train/run/run.h"
 
 typedef struct train_progress {
@@ -22,11 +22,11 @@ typedef struct train_progress {
     int64_t trained; /* images in that time; evaluated ones are the event's */
     double now;      /* when the last event came */
     comet_running_mean loss, accuracy, rate;
-    const resident_mark *mark; /* where measuring memory began */
+    const memory_mark *mark; /* where measuring memory began */
 } train_progress;
 
 /* `label` and `mark` must stay valid. */
-void train_progress_begin(train_progress *p, const char *label, const resident_mark *mark, int quiet);
+void train_progress_begin(train_progress *p, const char *label, const memory_mark *mark, int quiet);
 
 /* To be called with each event of the run. Notes go to standard error, too. */
 void train_progress_event(train_progress *p, const comet_run_event *event);

@@ -64,10 +64,11 @@ study                  train/run
 cmd/common             base/file base/text
 cmd/files              cmd/common codec
 cmd/report             cmd/common
+cmd/memory             cmd/common train/backend
 cmd/bench              cmd/files
 cmd/bench/cuda         cmd/bench
 cmd/codec              cmd/files
-cmd/train              cmd/report cmd/files study
+cmd/train              cmd/report cmd/files cmd/memory study
 cmd/bench/loader       cmd/bench data/loader
 cmd/bench/step         cmd/bench/loader cmd/train
 cmd/predict            cmd/train train/predict

@@ -10,54 +10,8 @@
 #include "cmd/common/command.h"
 #include "cmd/common/message.h"
 #include "cmd/common/stop.h"
+#include "cmd/memory/memory_mark.h"
 #include "cmd/train/train_progress.h"
-#include "train/backend/cuda.h"
-
-/* ---- memory ---- */
-
-typedef struct memory_mark {
-    comet_place place;
-    resident_mark resident;
-    size_t used, most; /* of a GPU, in all */
-} memory_mark;
-
-/* In all, by whoever: measure on a GPU that nobody else uses. */
-static size_t gpu_used(const comet_place *place) {
-    size_t free_bytes = 0, total = 0;
-    return comet_backend_cuda_memory(place->device.index, &free_bytes, &total) == COMET_OK ? total - free_bytes : 0;
-}
-
-/* On a GPU the first question of all makes the context, which is not counted; other variants begin where it did. */
-static void memory_begin(memory_mark *m, const comet_place *place) {
-    static size_t gpu_first;
-    m->place = *place;
-    if (place->device.kind == COMET_CUDA && !gpu_first)
-        gpu_first = gpu_used(place);
-    if (place->device.kind == COMET_CUDA)
-        m->used = m->most = gpu_first;
-    else
-        resident_begin(&m->resident);
-}
-
-static void memory_look(memory_mark *m) {
-    const size_t used = m->place.device.kind == COMET_CUDA ? gpu_used(&m->place) : 0;
-    m->most = used > m->most ? used : m->most;
-}
-
-static size_t memory_peak(memory_mark *m) {
-    memory_look(m);
-    return m->place.device.kind == COMET_CUDA ? m->most - m->used : resident_peak(&m->resident);
-}
-
-/* A peak of its own from here on. */
-static void memory_again(memory_mark *m) {
-    m->most = m->used;
-    if (m->place.device.kind != COMET_CUDA) { /* what is resident now is not taken off */
-        const size_t before = m->resident.resident;
-        resident_begin(&m->resident);
-        m->resident.resident = before;
-    }
-}
 
 /* ---- batches that are ready ---- */
 
@@ -279,6 +233,7 @@ static comet_status study(void *context, comet_trainer *trainer, comet_loader *l
     m->trainer = trainer;
     keep_choices(m);
     m->result->settled = *comet_trainer_updates(trainer);
+    memory_look(&m->memory);
     m->result->first_peak_bytes = memory_peak(&m->memory);
     comet_status status = batches_new(&m->ready, m->plan->ready, m->options, loader, message);
     comet_trainer_set_ahead(trainer, &ahead);
@@ -289,6 +244,7 @@ static comet_status study(void *context, comet_trainer *trainer, comet_loader *l
         status = one_by_one(m, message);
     if (status == COMET_OK)
         status = in_a_row(m, message);
+    memory_look(&m->memory);
     m->result->peak_bytes = memory_peak(&m->memory);
     if (status == COMET_OK && m->plan->parts)
         status = measure_parts(m, message);
@@ -321,7 +277,7 @@ void step_measure(const step_plan *plan, const comet_run_options *given, char **
         return;
     m.options = &options;
     memory_begin(&m.memory, &run.trainer.place);
-    train_progress_begin(&m.progress, "", &m.memory.resident, plan->quiet);
+    train_progress_begin(&m.progress, "", &m.memory, plan->quiet);
     run.observe = observe;
     run.study = study;
     run.context = &m;
