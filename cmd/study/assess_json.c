@@ -20,6 +20,10 @@ static void put_row(json *j, const char *bound, const comet_assess_row *r) {
     json_number(j, "joint_sigma_predicted", r->joint_predicted);
     json_number(j, "joint_sigma_measured", r->joint_measured);
     json_number(j, "joint_ratio", r->joint_ratio);
+    json_number(j, "factor", r->factor);
+    json_integer(j, "factor_measured", r->measured_times);
+    json_number(j, "ratio_with_factor", r->ratio_with_factor);
+    json_number(j, "joint_ratio_with_factor", r->joint_ratio_with_factor);
     json_number(j, "gradient_rms", r->gradient_rms);
     json_integer(j, "values", r->values);
     json_number(j, "mean_over_sigma", comet_histogram_mean(r->errors));
@@ -82,6 +86,8 @@ static void put_summary(json *j, const assess_case *c, const assess_use_summary 
         json_integer(j, "count", list[i].ratio.count);
         put_spread(j, "ratio", &list[i].ratio);
         put_spread(j, "joint_ratio", &list[i].joint_ratio);
+        put_spread(j, "ratio_with_factor", &list[i].ratio_with_factor);
+        put_spread(j, "joint_ratio_with_factor", &list[i].joint_ratio_with_factor);
         json_close(j, '}');
     }
     json_close(j, ']');
@@ -111,6 +117,7 @@ int assess_print_json(const assess_case *c) {
     json_integers(&j, "image", 3, (int64_t[]){c->height, c->width, c->channels});
     json_integer(&j, "batch", c->run->trainer.batch);
     json_integer(&j, "batches", c->batches);
+    json_integer(&j, "factors", c->factors);
     json_integer(&j, "steps", c->steps);
     json_integer(&j, "seed", (int64_t)c->run->trainer.seed);
     json_string(&j, "control", c->run->trainer.control);

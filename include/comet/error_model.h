@@ -71,7 +71,12 @@ typedef struct comet_use_stats {
      */
     double momentum;
     double acgc;       /* AC-GC's squared bound for e = 1: comet_acgc_conv, comet_acgc_norm (acgc alone); 0: no limit */
-    double correction; /* measured sigma over the model's, where it was measured; 0: 1 */
+    double correction; /* for errors of neighbours that are alike, where they were looked at; 0: 1 */
+    /*
+     * Sigma as it was measured over all of the above's (docs/measured.md; comet_error_factor). Of one update; what a
+     * control makes of many is smoothed. 0: not measured, which is 1.
+     */
+    double factor;
 } comet_use_stats;
 
 /*
@@ -90,8 +95,16 @@ typedef struct comet_error_shape {
 /* shape may be NULL: 1. */
 COMET_API double comet_error_shape_factor(const comet_error_shape *shape, double ratio);
 
-/* sigma / bound for errors that are uniform and independent, with the use's correction. */
+/* sigma / bound for errors that are uniform and independent, with the use's correction and factor. */
 COMET_API double comet_error_sensitivity(comet_use_kind kind, const comet_use_stats *stats);
+
+/*
+ * A use's factor on an update: the root of a measured variance over the predicted one (above 0), held between 1/8 and
+ * 16. And what is known after `count` such factors when another one is seen: a mean of their squares that begins with
+ * the model, 1, and forgets slowly, held between 1/4 and 8.
+ */
+COMET_API double comet_error_factor(double measured_variance, double predicted_variance);
+COMET_API double comet_error_factor_mean(double factor, int64_t count, double seen);
 
 /*
  * COMET's: 0.32 * mean |L| * sqrt(positions * derivative_squares), for weights' gradients; other uses as

@@ -18,7 +18,8 @@ static int is_weights(comet_use_kind kind) {
 }
 
 static double correction_of(const comet_use_stats *stats) {
-    return stats->correction > 0.0 ? stats->correction : 1.0;
+    const double correction = stats->correction > 0.0 ? stats->correction : 1.0;
+    return stats->factor > 0.0 ? correction * stats->factor : correction;
 }
 
 /* An error that is uniform in [-1, 1] has the variance 1/3. */
@@ -35,6 +36,23 @@ double comet_error_sensitivity_paper(comet_use_kind kind, const comet_use_stats 
     return correction_of(stats) * paper_coefficient * stats->gradient_mean *
            sqrt(stats->positions * stats->derivative_squares);
 }
+
+/* ---- measured factors ---- */
+
+static double held(double x, double least, double most) {
+    return x < least ? least : x > most ? most : x;
+}
+
+double comet_error_factor(double measured_variance, double predicted_variance) {
+    return held(sqrt(measured_variance / predicted_variance), 0.125, 16.0);
+}
+
+double comet_error_factor_mean(double factor, int64_t count, double seen) {
+    const double before = count > 0 ? factor : 1.0, own = 1.0 / (double)(count + 2), weight = own > 0.05 ? own : 0.05;
+    return held(sqrt(before * before + weight * (seen * seen - before * before)), 0.25, 8.0);
+}
+
+/* ---- the shape of errors ---- */
 
 double comet_error_shape_factor(const comet_error_shape *shape, double ratio) {
     if (!shape || shape->count == 0)

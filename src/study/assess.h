@@ -41,8 +41,16 @@ comet_status comet_assess_new(comet_trainer *trainer, const comet_assess_options
                               const comet_allocator *allocator, comet_assess **assess, comet_message *message);
 void comet_assess_free(comet_assess *assess);
 
-/* Forwards and backwards of a batch. */
+/* Forwards and backwards of a batch; of one for factors. */
 int64_t comet_assess_passes(const comet_assess *assess);
+int64_t comet_assess_learn_passes(const comet_assess *assess);
+
+/*
+ * Measured factors (docs/measured.md) at each bound, of those tensors whose turn it is, from a batch that is not
+ * assessed: before the others. Without it there are those of the controller, for its own bounds.
+ */
+comet_status comet_assess_learn(comet_assess *assess, const uint8_t *pixels, const int32_t *labels,
+                                comet_message *message);
 
 /* A batch that fails leaves figures that must not be used. */
 comet_status comet_assess_batch(comet_assess *assess, const uint8_t *pixels, const int32_t *labels,
@@ -60,6 +68,9 @@ typedef struct comet_assess_row {
     double error_rel;                                    /* the bound, in parts of the rms of the tensor's non-zeros */
     double predicted, measured, ratio;                   /* sigmas: this tensor alone */
     double joint_predicted, joint_measured, joint_ratio; /* of this gradient, with all tensors compressed */
+    double factor;                                       /* measured; 1 where measured_times is 0 */
+    int64_t measured_times;                              /* */
+    double ratio_with_factor, joint_ratio_with_factor;   /* what is predicted being multiplied by factors */
     double gradient_rms;
     int64_t values;                /* of the gradient */
     const comet_histogram *errors; /* of this tensor alone, over the batch's measured sigma */

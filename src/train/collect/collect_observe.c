@@ -97,6 +97,7 @@ const comet_control_observation *comet_collect_observation(comet_collect *c, con
     for (int i = 0; i < t->use_count; i++)
         comet_collect_check(c, stats_of(c, t, &t->uses[i], momentum_of(update, t->uses[i].parameter), &stats[i]));
     c->sizes[tensor] = comet_stats_tensor_size(&t->all, t->values);
+    comet_collect_factors(c, tensor, c->sizes[tensor].bound, stats);
     *o = (comet_control_observation){.tensor = tensor,
                                      .size_count = 1,
                                      .rms = comet_stats_tensor_rms(&t->all),
