@@ -48,7 +48,7 @@ compare() { # NAME VARIANTS SEEDS; one thread each, so that two can run side by 
 
 calibration() { compare cifar-c comet:c=0.1:ceiling=0.6,comet:c=0.3:ceiling=0.6,comet:ceiling=0.6 5; }
 accuracy() { compare cifar-comet none,comet,eb:0.3 10; }
-others() { compare cifar-others acgc,budget,comet:paper,dct,group:4,group:2,pool:2 2; }
+others() { compare cifar-others acgc,budget,comet:mean,dct,group:4,group:2,pool:2 2; }
 
 # What collecting takes: steps on which it is done (every 20th) beside the others. On a machine with nothing else to do.
 cost() {

@@ -67,7 +67,10 @@ typedef struct comet_control_tensor {
 typedef struct comet_control_options {
     size_t size; /* sizeof(comet_control_options) */
 
-    /* comet, comet:paper, and budget without a target: sigma of a gradient's error = calibration * mean |momentum| */
+    /*
+     * comet, comet:mean, and budget without a target: sigma of a gradient's error = calibration * mean |momentum|;
+     * comet:paper: its bounds times this.
+     */
     double calibration;
 
     /* All bounds but `fixed` ones; in units of the rms of the tensor's non-zeros. */
@@ -124,7 +127,7 @@ typedef struct comet_control_options {
 
 /* ---- life ---- */
 
-/* "comet", "comet:paper", "acgc", "fixed", "budget"; NULL for any other name. */
+/* "comet", "comet:mean", "comet:paper", "acgc", "fixed", "budget"; NULL for any other name. */
 COMET_API const comet_control_methods *comet_control_find(const char *name);
 
 /* The names in order, NULL behind the last. */
@@ -150,8 +153,8 @@ COMET_API void comet_control_free(comet_control *control);
  */
 enum {
     COMET_NEEDS_SQUARES = 1,  /* derivative_squares, gradient_squares, error_gain, input_squares, correction */
-    COMET_NEEDS_MEAN = 2,     /* gradient_mean, positions */
-    COMET_NEEDS_MOMENTUM = 4, /* momentum */
+    COMET_NEEDS_MEAN = 2,     /* gradient_mean, positions, samples */
+    COMET_NEEDS_MOMENTUM = 4, /* momentum, buffer */
     COMET_NEEDS_ACGC = 8,     /* acgc */
     COMET_NEEDS_SIZES = 16,   /* comet_control_observation.sizes */
     COMET_NEEDS_MEASURED = 32 /* factor: of some tensors in turn (docs/measured.md); not if options.measured is 0 */

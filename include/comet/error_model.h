@@ -54,8 +54,10 @@ typedef struct comet_use_stats {
      * dy + dz act''(y) gamma u for a SiLU.
      */
     double gradient_squares;
-    double gradient_mean; /* mean |L| (comet:paper alone) */
-    double positions;     /* batch * H' * W' (comet:paper alone) */
+    double gradient_mean; /* mean |L| (comet:mean and comet:paper alone) */
+    double positions;     /* batch * H' * W' (comet:mean alone) */
+    double samples;       /* the batch (comet:paper alone) */
+    double buffer; /* mean |momentum| as the optimiser has it, not in units of the gradient (comet:paper alone) */
 
     /* Mean over channels of the variance of dX's error, for an error of variance 1 in the stored value. */
     double error_gain;
@@ -107,11 +109,16 @@ COMET_API double comet_error_factor(double measured_variance, double predicted_v
 COMET_API double comet_error_factor_mean(double factor, int64_t count, double seen);
 
 /*
- * COMET's: 0.32 * mean |L| * sqrt(positions * derivative_squares), for weights' gradients; other uses as
- * comet_error_sensitivity. With N in place of N * H' * W', as the paper writes it, L would have to be summed over the
- * map (docs/theory.md).
+ * A form near that of COMET's paper: 0.32 * mean |L| * sqrt(positions * derivative_squares), for weights' gradients;
+ * other uses as comet_error_sensitivity. N is the number of positions, not that of samples (docs/theory.md).
  */
-COMET_API double comet_error_sensitivity_paper(comet_use_kind kind, const comet_use_stats *stats);
+COMET_API double comet_error_sensitivity_mean(comet_use_kind kind, const comet_use_stats *stats);
+
+/*
+ * The bound of COMET's paper, as it writes it: 0.01 * buffer / (0.32 * mean |L| * sqrt(samples * derivative_squares)),
+ * for weights' gradients. INFINITY: no gradient; 0: another use, of which the paper says nothing.
+ */
+COMET_API double comet_error_bound_paper(comet_use_kind kind, const comet_use_stats *stats);
 
 /* sigma at a bound; rms is that of the tensor's non-zeros (0: unknown, no shape). */
 COMET_API double comet_error_sigma(double sensitivity, const comet_error_shape *shape, double bound, double rms);

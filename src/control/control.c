@@ -11,8 +11,9 @@
 #include "base/memory.h"
 #include "base/sized.h"
 
-static const comet_control_methods *const all_methods[] = {
-    &comet_control_comet, &comet_control_paper, &comet_control_acgc, &comet_control_fixed, &comet_control_budget};
+static const comet_control_methods *const all_methods[] = {&comet_control_comet, &comet_control_mean,
+                                                           &comet_control_paper, &comet_control_acgc,
+                                                           &comet_control_fixed, &comet_control_budget};
 enum { METHODS = sizeof all_methods / sizeof *all_methods };
 
 const char *comet_control_name(int index) {

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* COMET's coefficient, found by its authors' measurements. */
-static const double paper_coefficient = 0.32;
+/* COMET's coefficient, found by its authors' measurements; and how much of the momentum sigma may be. */
+static const double paper_coefficient = 0.32, paper_part = 0.01;
 
 const char *comet_use_name(comet_use_kind kind) {
     static const char *const names[COMET_USE_KINDS] = {"conv_weights", "linear_weights", "norm_scale",
@@ -30,11 +30,18 @@ double comet_error_sensitivity(comet_use_kind kind, const comet_use_stats *stats
     return correction_of(stats) * sqrt(squares / 3.0);
 }
 
-double comet_error_sensitivity_paper(comet_use_kind kind, const comet_use_stats *stats) {
+double comet_error_sensitivity_mean(comet_use_kind kind, const comet_use_stats *stats) {
     if (!is_weights(kind))
         return comet_error_sensitivity(kind, stats);
     return correction_of(stats) * paper_coefficient * stats->gradient_mean *
            sqrt(stats->positions * stats->derivative_squares);
+}
+
+double comet_error_bound_paper(comet_use_kind kind, const comet_use_stats *stats) {
+    if (!is_weights(kind))
+        return 0.0;
+    const double slope = paper_coefficient * stats->gradient_mean * sqrt(stats->samples * stats->derivative_squares);
+    return slope > 0.0 ? paper_part * stats->buffer / slope : (double)INFINITY;
 }
 
 /* ---- measured factors ---- */

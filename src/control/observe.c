@@ -19,9 +19,18 @@ int comet_control_wants(const comet_control *control, int64_t iteration) {
 static int are_uses_right(const comet_use_stats *uses, int32_t count) {
     for (int32_t i = 0; i < count; i++) {
         const comet_use_stats *u = &uses[i];
-        const double all[] = {
-            u->derivative_squares, u->gradient_squares, u->gradient_mean, u->positions,  u->error_gain,
-            u->input_squares,      u->momentum,         u->acgc,          u->correction, u->factor};
+        const double all[] = {u->derivative_squares,
+                              u->gradient_squares,
+                              u->gradient_mean,
+                              u->positions,
+                              u->error_gain,
+                              u->input_squares,
+                              u->samples,
+                              u->buffer,
+                              u->momentum,
+                              u->acgc,
+                              u->correction,
+                              u->factor};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             if (!comet_control_is_amount(all[k]))
                 return 0;
@@ -46,6 +55,8 @@ static void blend_use(comet_use_stats *use, const comet_use_stats *seen, double 
     blend(&use->gradient_squares, seen->gradient_squares, weight);
     blend(&use->gradient_mean, seen->gradient_mean, weight);
     blend(&use->positions, seen->positions, weight);
+    blend(&use->samples, seen->samples, weight);
+    blend(&use->buffer, seen->buffer, weight);
     blend(&use->error_gain, seen->error_gain, weight);
     blend(&use->input_squares, seen->input_squares, weight);
     blend(&use->momentum, seen->momentum, weight);

@@ -28,7 +28,7 @@ typedef struct walker {
     unsigned char *out;
     const unsigned char *in;
     size_t at, bytes; /* of what is read */
-    uint32_t version; /* 2: without factors */
+    uint32_t version; /* 2: without factors, samples and buffers */
     int failed;
 } walker;
 
@@ -114,9 +114,11 @@ static void walk_use(walker *w, comet_control_use_view *use) {
     walk_amount(w, &stats->correction);
     if (w->version > 2) {
         walk_amount(w, &stats->factor);
+        walk_amount(w, &stats->samples);
+        walk_amount(w, &stats->buffer);
         walk_integer(w, &use->measured, 0, MOST_COUNT);
     } else if (w->mode == WALK_READ) {
-        stats->factor = 0.0;
+        stats->factor = stats->samples = stats->buffer = 0.0;
         use->measured = 0;
     }
 }

@@ -109,9 +109,13 @@ comet_status comet_control_read(const char *text, const comet_control_methods **
     size_t length;
     *methods = find(text, &length);
     if (!*methods)
-        return comet_message_set(message, COMET_ERROR_ARGUMENT,
-                                 "there is no controller '%.60s'; there are comet, comet:paper, acgc, fixed and budget",
-                                 text);
+        return comet_message_set(
+            message, COMET_ERROR_ARGUMENT,
+            "there is no controller '%.60s'; there are comet, comet:mean, comet:paper, acgc, fixed and budget", text);
+    if (*methods == comet_control_find("comet:paper")) { /* which looks every 1000 iterations, at what there is then */
+        options->adaptive = 0;
+        options->smoothing = 1;
+    }
     comet_status status = COMET_OK;
     for (const char *at = text + length; *at && status == COMET_OK; at += length) {
         length = strcspn(++at, ":");
