@@ -68,6 +68,24 @@ static void put_layers(json *j, const assess_case *c) {
     json_close(j, ']');
 }
 
+static void put_joint(json *j, const assess_case *c) {
+    json_open(j, "joint", '[', 0);
+    for (int b = 0; b < c->bounds.count; b++) {
+        comet_assess_joint joint;
+        comet_assess_get_joint(c->assess, b, &joint);
+        json_open(j, NULL, '{', 1);
+        json_string(j, "bound", c->bounds.items[b]);
+        json_integer(j, "layers", joint.layers);
+        json_number(j, "measured", joint.measured);
+        json_number(j, "predicted", joint.predicted);
+        json_number(j, "with_factor", joint.with_factor);
+        json_number(j, "largest", joint.largest);
+        json_string(j, "largest_of", joint.largest_of);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
 static void put_spread(json *j, const char *key, const assess_spread *s) {
     json_open(j, key, '{', 1);
     json_number(j, "median", s->median);
@@ -102,6 +120,7 @@ static void put_summary(json *j, const assess_case *c, const assess_use_summary 
         json_close(j, '}');
     }
     json_close(j, ']');
+    put_joint(j, c);
     json_close(j, '}');
 }
 

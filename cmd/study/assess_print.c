@@ -111,6 +111,20 @@ static void print_summary(const assess_case *c, const assess_use_summary *list, 
     }
 }
 
+static void print_joint(const assess_case *c) {
+    char a[32], b[32], d[32], e[32];
+    printf("\nAll tensors together: error of a layer's gradient in parts of its rms, rms over layers, %%:\n\n"
+           "%-8s  %6s  %8s  %9s  %12s  %8s\n",
+           "bound", "layers", "measured", "predicted", "with factors", "largest");
+    for (int i = 0; i < c->bounds.count; i++) {
+        comet_assess_joint j;
+        comet_assess_get_joint(c->assess, i, &j);
+        printf("%-8s  %6d  %8s  %9s  %12s  %8s  %s\n", c->bounds.items[i], j.layers, number(100 * j.measured, 2, a),
+               number(100 * j.predicted, 2, b), number(100 * j.with_factor, 2, d), number(100 * j.largest, 2, e),
+               j.largest_of);
+    }
+}
+
 static void print_tensor_summary(const assess_case *c) {
     printf("\nVariance of stored values' errors over bound^2 / 3, and distance from a uniform distribution:\n\n");
     for (int b = 0; b < c->bounds.count; b++) {
@@ -140,6 +154,7 @@ int assess_print(const assess_case *c) {
     print_summary(c, list, count, 0);
     if (assess_has_factors(c))
         print_summary(c, list, count, 1);
+    print_joint(c);
     print_tensor_summary(c);
     free(list);
     return DONE;

@@ -79,6 +79,19 @@ typedef struct comet_assess_row {
 int comet_assess_rows(const comet_assess *assess);
 void comet_assess_get_row(const comet_assess *assess, int bound, int row, comet_assess_row *figures);
 
+/*
+ * All tensors together: the error of a layer's weights' gradient in parts of its rms; of that the root mean square over
+ * layers, and the largest. Layers whose gradient is 0 are left out; NaN where none is left.
+ */
+typedef struct comet_assess_joint {
+    int layers;
+    double measured, predicted, with_factor;
+    double largest;         /* measured */
+    const char *largest_of; /* the parameter */
+} comet_assess_joint;
+
+void comet_assess_get_joint(const comet_assess *assess, int bound, comet_assess_joint *joint);
+
 /* The error of a tensor's own values: of those that are not 0 and did not come back exactly. */
 typedef struct comet_assess_tensor {
     const char *name;

@@ -138,6 +138,38 @@ void comet_assess_get_row(const comet_assess *a, int bound, int row, comet_asses
     name_uses(a, pair, f->use, sizeof f->use);
 }
 
+/* 1: the first row of a layer's weights, all of whose rows say the same of all tensors together. */
+static int stands_for_layer(const comet_assess *a, int32_t row) {
+    const comet_assess_pair *pair = &a->pairs[row];
+    for (int32_t i = 0; i < row; i++)
+        if (a->pairs[i].parameter == pair->parameter)
+            return 0;
+    return comet_graph_parameter(a->graph, pair->parameter)->kind <= COMET_LINEAR_WEIGHT &&
+           a->gradient_squares[pair->parameter] > 0;
+}
+
+void comet_assess_get_joint(const comet_assess *a, int bound, comet_assess_joint *j) {
+    double measured = 0, predicted = 0, with = 0;
+    *j = (comet_assess_joint){.largest = (double)NAN, .largest_of = ""};
+    for (int32_t i = 0; i < a->pair_count; i++) {
+        const comet_assess_sums *s = comet_assess_sums_of(a, bound, i);
+        if (!stands_for_layer(a, i))
+            continue;
+        const double squares = a->gradient_squares[a->pairs[i].parameter], part = s->joint_measured / squares;
+        measured += part;
+        predicted += s->joint_predicted / squares;
+        with += s->joint_with_factor / squares;
+        j->layers++;
+        if (!(part <= j->largest * j->largest)) {
+            j->largest = sqrt(part);
+            j->largest_of = comet_graph_parameter(a->graph, a->pairs[i].parameter)->name;
+        }
+    }
+    j->measured = sqrt(measured / j->layers);
+    j->predicted = sqrt(predicted / j->layers);
+    j->with_factor = sqrt(with / j->layers);
+}
+
 int comet_assess_tensors(const comet_assess *a) {
     return a->chosen_count;
 }

@@ -163,6 +163,63 @@ static void test_measured_is_what_is(void **state) {
         check_single(&all[i]);
 }
 
+/* Two batches of one update add up; a batch that fails counts for nothing, but what is seen then is not whole. */
+static void test_batches_add_up(void **state) {
+    (void)state;
+    wish one = {"bn2", 0.3};
+    train_case c = case_on(1, plain_network(), 32, &one);
+    comet_collect *collect;
+    static double sums[COMET_ERRORS_SUMS];
+    assert_done(comet_collect_new(c.plan, COMET_NEEDS_MEASURED, NULL, &collect, &c.message), c.message);
+    draw_case(&c, 1);
+    comet_collect_begin(collect);
+    const comet_collect_measured *m = &collect->keeping.kept[0].uses[0];
+    const comet_collect_update update = any_update();
+    case_run(&c, &(comet_step_options){.seed = 1, .step = 1, .collect = collect});
+    assert_int_equal(m->seen, 1);
+    memcpy(sums, m->sums, sizeof sums);
+    const double once = comet_collect_observation(collect, &update, 0)->uses[0].factor;
+    case_run(&c, &(comet_step_options){.seed = 1, .step = 1, .collect = collect});
+    assert_int_equal(m->seen, 2);
+    for (int i = 0; i < COMET_ERRORS_SUMS; i++)
+        assert_true(m->sums[i] == 2 * sums[i]);
+    /* Errors that are the same twice make twice the sigma; independent ones would make the root of that. */
+    const double twice = comet_collect_observation(collect, &update, 0)->uses[0].factor;
+    assert_true(once > 0 && fabs(twice / once - sqrt(2)) < 0.01);
+    comet_collect_batch_begin(collect);
+    comet_collect_batch_end(collect); /* nothing was seen of it */
+    assert_true(comet_collect_observation(collect, &update, 0)->uses[0].factor == 0);
+    comet_collect_free(collect);
+    case_free(&c);
+}
+
+/* Without COMET_NEEDS_MEASURED nothing is kept; with it memory is counted. */
+static void test_memory_is_counted(void **state) {
+    (void)state;
+    wish all = {NULL, 0.3};
+    train_case c = case_on(1, curved_network(), 32, &all);
+    comet_collect *with, *without;
+    assert_done(comet_collect_new(c.plan, COMET_NEEDS_MEASURED, NULL, &with, &c.message), c.message);
+    assert_done(comet_collect_new(c.plan, 0, NULL, &without, &c.message), c.message);
+    assert_true(comet_collect_bytes(with) >= comet_collect_bytes(without) + with->keeping.bytes);
+    assert_true(with->keeping.room > 0 && with->keeping.bytes >= with->keeping.room);
+    assert_int_equal(without->keeping.packs, 0);
+    for (int turn = 0; turn < 3 * with->keeping.packs; turn++) { /* each tensor has its turn, within the room */
+        comet_collect_set_turn(with, turn);
+        comet_collect_begin(with);
+        assert_true(with->keeping.count > 0);
+        for (int i = 0; i < with->keeping.count; i++) {
+            const comet_collect_kept *k = &with->keeping.kept[i];
+            const float *end = (k->second ? k->second : k->exact) + k->rows * k->width;
+            assert_true((const char *)end <= with->keeping.memory + with->keeping.room);
+            assert_int_equal(with->keeping.turns[k->tensor].pack, turn % with->keeping.packs);
+        }
+    }
+    comet_collect_free(with);
+    comet_collect_free(without);
+    case_free(&c);
+}
+
 /* ---- even backgrounds ---- */
 
 enum { EVEN_BATCH = 64, EVEN_BATCHES = EFFORT_SLOW ? 40 : 160 };
@@ -275,6 +332,7 @@ static void test_even_backgrounds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_measured_is_what_is),
+                                       cmocka_unit_test(test_batches_add_up), cmocka_unit_test(test_memory_is_counted),
                                        cmocka_unit_test(test_even_backgrounds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
