@@ -222,7 +222,7 @@ static void test_memory_is_counted(void **state) {
 
 /* ---- even backgrounds ---- */
 
-enum { EVEN_BATCH = 64, EVEN_BATCHES = EFFORT_SLOW ? 40 : 160 };
+enum { EVEN_BATCH = 64, EVEN_BATCHES = 160 };
 
 /* Images that are the same number but for a spot. */
 static void even_input(train_case *c, uint64_t seed) {
