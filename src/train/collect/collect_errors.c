@@ -48,6 +48,15 @@ typedef struct other_side {
     int first, count;
 } other_side;
 
+/* A number below `count` that follows from the turn: the channels of both sides are not to go in step. */
+static int drawn(int64_t turn, int32_t tensor, int count) {
+    uint64_t x = (uint64_t)turn * 0x9E3779B97F4A7C15u + (uint64_t)tensor * 0xBF58476D1CE4E5B9u;
+    x ^= x >> 31;
+    x *= 0x94D049BB133111EBu;
+    x ^= x >> 29;
+    return (int)(x % (uint64_t)count);
+}
+
 /* `channels` and `per_group` of the other side; `group`: of the first channel with an error. */
 static other_side choose_others(const comet_collect *c, const comet_collect_kept *k, int taps, int channels,
                                 int per_group, int group) {
@@ -61,8 +70,7 @@ static other_side choose_others(const comet_collect *c, const comet_collect_kept
     }
     if (count >= channels)
         return (other_side){0, channels < COMET_ERRORS_OTHERS ? channels : COMET_ERRORS_OTHERS};
-    const int blocks = channels / count;
-    return (other_side){(int)((c->keeping.turn * 3 + k->tensor) % blocks) * count, count};
+    return (other_side){drawn(c->keeping.turn, k->tensor, channels - count + 1), count};
 }
 
 /* Weights of groups: a pair that has none in common counts for nothing. */
