@@ -7,12 +7,13 @@
 #   OUT      where results go   CIFAR    the folder of CIFAR-10's binary files
 #   WEIGHTS  a folder with MODEL.safetensors of resnet18, resnet50, vgg16, alexnet and efficientnet_b0 trained on DOGS
 #            (bench/pretrain.py)
-#   PART     early, late, calibration, accuracy, others, cost; all of them if none is named
+#   PART     early, late, factors, calibration, accuracy, others, cost; all of them if none is named. factors needs
+#            Debian's dataset-fashion-mnist
 set -euo pipefail
-[ $# -ge 5 ] || { sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 5 ] || { sed -n '3,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 comet=$1 out=$2 dogs=folder:$3 cifar=cifar10:$4 weights=$5
 shift 5
-[ $# -gt 0 ] || set -- early late calibration accuracy others cost
+[ $# -gt 0 ] || set -- early late factors calibration accuracy others cost
 mkdir -p "$out"
 
 # Predicted and measured errors of gradients, for each use of each tensor.
@@ -40,6 +41,24 @@ late() {
     assess efficientnet_b0 96 16 late --weights "$weights/efficientnet_b0.safetensors"
 }
 
+# Predictions with measured factors.
+factors() {
+    local fashion=fashion-mnist:/usr/share/datasets/fashion-mnist data name steps
+    for steps in 0 400; do
+        for name in fashion cifar; do
+            data=${!name}
+            "$comet" assess --model resnet8 --data "$data" --batch 128 --batches 4 --factors 80 --steps $steps \
+                --error-rel "0.1,0.3$([ $steps = 0 ] || echo ,control)" --json --quiet >"$out/factors-$name-$steps.json"
+        done
+    done
+    for steps in 0 200; do
+        for name in efficientnet_b0 resnet18; do
+            "$comet" assess --model $name --data "$cifar" --batch 64 --batches 1 --factors 40 --steps $steps \
+                --error-rel 0.3 --json --quiet >"$out/factors-$name-$steps.json"
+        done
+    done
+}
+
 compare() { # NAME VARIANTS SEEDS; one thread each, so that two can run side by side
     "$comet" compare --model resnet8 --data "$cifar" --epochs 5 --eval-every 0 --threads 1 \
         --variants "$2" --seeds "$3" --state "$out/$1.runs" --json \
@@ -48,7 +67,7 @@ compare() { # NAME VARIANTS SEEDS; one thread each, so that two can run side by 
 
 calibration() { compare cifar-c comet:c=0.1:ceiling=0.6,comet:c=0.3:ceiling=0.6,comet:ceiling=0.6 5; }
 accuracy() { compare cifar-comet none,comet,eb:0.3 10; }
-others() { compare cifar-others acgc,budget,comet:paper,dct,group:4,group:2,pool:2 2; }
+others() { compare cifar-others acgc,budget,comet:mean,dct,group:4,group:2,pool:2 2; }
 
 # What collecting takes: steps on which it is done (every 20th) beside the others. On a machine with nothing else to do.
 cost() {

@@ -3,7 +3,7 @@
  * A controller alone: numbers in, bounds out. The statistics are those that a run of two layers might show: momentum
  * and gradients fall, the learning rate changes at iteration 1500 and makes the loss jump, and one batch is not finite.
  * Prints each decision, then the bounds.
- * usage: control [comet|comet:paper|acgc|fixed|budget]
+ * usage: control [comet|comet:mean|comet:paper|acgc|fixed|budget]
  */
 #include <comet/comet.h>
 #include <math.h>
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
     int skipped = 0;
     options.log = print_event;
     if (!methods || comet_control_new(methods, &options, tensors, TENSORS, &control) != COMET_OK) {
-        fprintf(stderr, "usage: control [comet|comet:paper|acgc|fixed|budget]\n");
+        fprintf(stderr, "usage: control [comet|comet:mean|comet:paper|acgc|fixed|budget]\n");
         return 2;
     }
     for (int i = 0; i < ITERATIONS; i++) {

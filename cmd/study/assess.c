@@ -38,6 +38,9 @@ static const char help[] =
     "  --control NAME        that controller, which also sets the bounds of --steps (comet)\n"
     "  --layers PATTERN      only tensors that these layers made: bn1, 'layer1.*'; the others stay as they are\n"
     "  --batches N           to average over (2); gradients with few values, such as batch norms' scales, need more\n"
+    "  --factors N           so many other batches before, at each bound, from which factors are measured as in a "
+    "training\n"
+    "                        (0); without, those of the training are shown, for 'control'\n"
     "  --json                one JSON object on standard output instead of tables\n"
     "  --report FILE.html    predicted against measured, and how errors are distributed, as pictures\n"
     "  --quiet               no progress on standard error\n"
@@ -55,7 +58,7 @@ static const char help[] =
     "within one sigma, 68.3 % of a normal distribution; kurtosis: in excess of a normal one, 0 if it is one. Of "
     "tensors:\n"
     "variance over bound^2 / 3, 1 if errors are uniform; distance: the greatest difference of distribution functions\n"
-    "(Kolmogorov-Smirnov) from a uniform one.\n"
+    "(Kolmogorov-Smirnov) from a uniform one. Where factors were measured: the factor, and both ratios with it.\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 used wrongly; stopped by Ctrl-C 130, by SIGTERM 143, by SIGHUP 129.\n"
     "\n"
@@ -70,7 +73,7 @@ static const char help[] =
 
 typedef struct request {
     study_options study;
-    const char *checkpoint, *layers, *batches;
+    const char *checkpoint, *layers, *batches, *factors;
     const char *bounds; /* --error-rel, which is not the trainer's here */
     char weights[4096]; /* a checkpoint's file */
 } request;
@@ -80,7 +83,8 @@ typedef struct request {
 static int read_request(request *r, int argc, char **argv) {
     const option own[] = {{"--checkpoint", OPTION_TEXT, &r->checkpoint},
                           {"--layers", OPTION_TEXT, &r->layers},
-                          {"--batches", OPTION_TEXT, &r->batches}};
+                          {"--batches", OPTION_TEXT, &r->batches},
+                          {"--factors", OPTION_TEXT, &r->factors}};
     int answer = study_parse(&r->study, own, sizeof own / sizeof *own, argc, argv);
     if (answer == DONE && r->study.texts.codec)
         return misuse("--codec is for 'comet train'; here tensors are held by eb, but for those that --forms names");
@@ -162,12 +166,14 @@ static void show(measurement *s) {
 
 static comet_status measure(measurement *s, comet_assess *a, comet_loader *batches, comet_message *message) {
     comet_status status = COMET_OK;
-    progress_start(&s->progress, (size_t)(comet_assess_passes(a) * s->shown.batches), s->request->study.quiet);
-    for (int i = 0; i < s->shown.batches && status == COMET_OK; i++) {
+    const int64_t passes = comet_assess_passes(a) * s->shown.batches + comet_assess_learn_passes(a) * s->shown.factors;
+    progress_start(&s->progress, (size_t)passes, s->request->study.quiet);
+    for (int i = 0; i < s->shown.factors + s->shown.batches && status == COMET_OK; i++) {
         comet_batch batch;
         status = comet_loader_next(batches, &batch, message);
         if (status == COMET_OK)
-            status = comet_assess_batch(a, batch.pixels, batch.labels, message);
+            status = (i < s->shown.factors ? comet_assess_learn : comet_assess_batch)(a, batch.pixels, batch.labels,
+                                                                                      message);
     }
     progress_clear(&s->progress);
     return status;
@@ -228,7 +234,7 @@ static int assess(measurement *s, comet_run_options *run) {
 }
 
 static int read_study(request *r, measurement *s, comet_run_options *run) {
-    int64_t batches = 2;
+    int64_t batches = 2, factors = 0;
     int answer = find_checkpoint(r);
     if (answer == DONE)
         answer = train_options_read(&r->study.texts, run);
@@ -236,9 +242,12 @@ static int read_study(request *r, measurement *s, comet_run_options *run) {
         answer = read_bounds(r, &s->shown, &s->options);
     if (answer == DONE && r->batches)
         answer = parse_integer("--batches", r->batches, 1, 1 << 20, &batches);
+    if (answer == DONE && r->factors)
+        answer = parse_integer("--factors", r->factors, 0, 1 << 20, &factors);
     run->epochs = 0;
     s->request = r;
     s->shown.batches = (int)batches;
+    s->shown.factors = (int)factors;
     s->options.layers = r->layers;
     return answer;
 }

@@ -11,8 +11,8 @@
 typedef struct assess_case {
     const comet_run_options *run;
     const comet_assess *assess;
-    text_list bounds; /* as they were asked for: "0.1", "control" */
-    int batches;
+    text_list bounds;     /* as they were asked for: "0.1", "control" */
+    int batches, factors; /* to assess; before, to measure factors */
     int height, width, channels;
     int64_t steps;
 } assess_case;
@@ -31,7 +31,8 @@ assess_spread assess_spread_of(double *values, int count);
 typedef struct assess_use_summary {
     char use[COMET_ASSESS_USE_TEXT];
     int bound;
-    assess_spread ratio, joint_ratio;
+    assess_spread ratio, joint_ratio;                         /* by the model */
+    assess_spread ratio_with_factor, joint_ratio_with_factor; /* with measured factors */
 } assess_use_summary;
 
 typedef struct assess_tensor_summary {
@@ -41,6 +42,9 @@ typedef struct assess_tensor_summary {
 /* Each use at each bound; an array of *count for the caller to free, NULL: no memory (and a line has said so). */
 assess_use_summary *assess_summarise(const assess_case *c, int *count);
 assess_tensor_summary assess_summarise_tensors(const assess_case *c, int bound);
+
+/* 1: factors were measured, of some uses at least. */
+int assess_has_factors(const assess_case *c);
 
 /* Of a tensor's errors: variance over bound^2 / 3. */
 double assess_variance(const comet_assess_tensor *tensor);

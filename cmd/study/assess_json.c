@@ -20,6 +20,10 @@ static void put_row(json *j, const char *bound, const comet_assess_row *r) {
     json_number(j, "joint_sigma_predicted", r->joint_predicted);
     json_number(j, "joint_sigma_measured", r->joint_measured);
     json_number(j, "joint_ratio", r->joint_ratio);
+    json_number(j, "factor", r->factor);
+    json_integer(j, "factor_measured", r->measured_times);
+    json_number(j, "ratio_with_factor", r->ratio_with_factor);
+    json_number(j, "joint_ratio_with_factor", r->joint_ratio_with_factor);
     json_number(j, "gradient_rms", r->gradient_rms);
     json_integer(j, "values", r->values);
     json_number(j, "mean_over_sigma", comet_histogram_mean(r->errors));
@@ -64,6 +68,24 @@ static void put_layers(json *j, const assess_case *c) {
     json_close(j, ']');
 }
 
+static void put_joint(json *j, const assess_case *c) {
+    json_open(j, "joint", '[', 0);
+    for (int b = 0; b < c->bounds.count; b++) {
+        comet_assess_joint joint;
+        comet_assess_get_joint(c->assess, b, &joint);
+        json_open(j, NULL, '{', 1);
+        json_string(j, "bound", c->bounds.items[b]);
+        json_integer(j, "layers", joint.layers);
+        json_number(j, "measured", joint.measured);
+        json_number(j, "predicted", joint.predicted);
+        json_number(j, "with_factor", joint.with_factor);
+        json_number(j, "largest", joint.largest);
+        json_string(j, "largest_of", joint.largest_of);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
 static void put_spread(json *j, const char *key, const assess_spread *s) {
     json_open(j, key, '{', 1);
     json_number(j, "median", s->median);
@@ -82,6 +104,8 @@ static void put_summary(json *j, const assess_case *c, const assess_use_summary 
         json_integer(j, "count", list[i].ratio.count);
         put_spread(j, "ratio", &list[i].ratio);
         put_spread(j, "joint_ratio", &list[i].joint_ratio);
+        put_spread(j, "ratio_with_factor", &list[i].ratio_with_factor);
+        put_spread(j, "joint_ratio_with_factor", &list[i].joint_ratio_with_factor);
         json_close(j, '}');
     }
     json_close(j, ']');
@@ -96,6 +120,7 @@ static void put_summary(json *j, const assess_case *c, const assess_use_summary 
         json_close(j, '}');
     }
     json_close(j, ']');
+    put_joint(j, c);
     json_close(j, '}');
 }
 
@@ -111,6 +136,7 @@ int assess_print_json(const assess_case *c) {
     json_integers(&j, "image", 3, (int64_t[]){c->height, c->width, c->channels});
     json_integer(&j, "batch", c->run->trainer.batch);
     json_integer(&j, "batches", c->batches);
+    json_integer(&j, "factors", c->factors);
     json_integer(&j, "steps", c->steps);
     json_integer(&j, "seed", (int64_t)c->run->trainer.seed);
     json_string(&j, "control", c->run->trainer.control);

@@ -45,24 +45,30 @@ static widths find_widths(const assess_case *c) {
     return w;
 }
 
-static void print_row(const comet_assess_row *r, const widths *w) {
+static void print_row(const comet_assess_row *r, const widths *w, int has_factors) {
     char a[32], b[32];
     printf("%-*s  %-*s  %-*s  %9.3g  %9.3g", w->tensor, r->tensor, w->use, r->use, w->gradient, r->gradient,
            r->predicted, r->measured);
     printf("  %5s  %5s", number(r->ratio, 2, a), number(r->joint_ratio, 2, b));
     printf("  %8s", number(100 * r->measured / r->gradient_rms, 2, a));
-    printf("  %6s  %8s\n", number(100 * comet_histogram_within_one(r->errors), 1, a),
+    printf("  %6s  %8s", number(100 * comet_histogram_within_one(r->errors), 1, a),
            number(comet_histogram_kurtosis(r->errors), 2, b));
+    if (has_factors)
+        printf("  %6.2f  %5s  %5s", r->factor, number(r->ratio_with_factor, 2, a),
+               number(r->joint_ratio_with_factor, 2, b));
+    printf("\n");
 }
 
 static void print_rows(const assess_case *c, int bound) {
     const widths w = find_widths(c);
-    printf("%-*s  %-*s  %-*s  %9s  %9s  %5s  %5s  %8s  %6s  %8s\n", w.tensor, "tensor", w.use, "use", w.gradient,
-           "gradient", "predicted", "measured", "ratio", "joint", "error, %", "<1s, %", "kurtosis");
+    const int has_factors = assess_has_factors(c);
+    printf("%-*s  %-*s  %-*s  %9s  %9s  %5s  %5s  %8s  %6s  %8s%s\n", w.tensor, "tensor", w.use, "use", w.gradient,
+           "gradient", "predicted", "measured", "ratio", "joint", "error, %", "<1s, %", "kurtosis",
+           has_factors ? "  factor  ratio  joint" : "");
     for (int i = 0; i < comet_assess_rows(c->assess); i++) {
         comet_assess_row row;
         comet_assess_get_row(c->assess, bound, i, &row);
-        print_row(&row, &w);
+        print_row(&row, &w, has_factors);
     }
 }
 
@@ -90,18 +96,32 @@ static void print_spread(const assess_spread *s) {
     printf("  %6s  %5s - %-5s", number(s->median, 2, a), number(s->low, 2, b), number(s->high, 2, d));
 }
 
-static void print_summary(const assess_case *c, const assess_use_summary *list, int count) {
+static void print_summary(const assess_case *c, const assess_use_summary *list, int count, int with_factors) {
     int width = 3;
     for (int i = 0; i < count; i++)
         width = longer(width, list[i].use);
-    printf(
-        "\nPredicted / measured sigma, median and 10th - 90th percentile:\n\n%-8s  %-*s  %6s  %6s  %13s  %6s  %13s\n",
-        "bound", width, "use", "layers", "alone", "", "joint", "");
+    printf("\nPredicted / measured sigma%s, median and 10th - 90th percentile:\n\n%-8s  %-*s  %6s  %6s  %13s  %6s  "
+           "%13s\n",
+           with_factors ? " with measured factors" : "", "bound", width, "use", "layers", "alone", "", "joint", "");
     for (int i = 0; i < count; i++) {
         printf("%-8s  %-*s  %6d", c->bounds.items[list[i].bound], width, list[i].use, list[i].ratio.count);
-        print_spread(&list[i].ratio);
-        print_spread(&list[i].joint_ratio);
+        print_spread(with_factors ? &list[i].ratio_with_factor : &list[i].ratio);
+        print_spread(with_factors ? &list[i].joint_ratio_with_factor : &list[i].joint_ratio);
         printf("\n");
+    }
+}
+
+static void print_joint(const assess_case *c) {
+    char a[32], b[32], d[32], e[32];
+    printf("\nAll tensors together: error of a layer's gradient in parts of its rms, rms over layers, %%:\n\n"
+           "%-8s  %6s  %8s  %9s  %12s  %8s\n",
+           "bound", "layers", "measured", "predicted", "with factors", "largest");
+    for (int i = 0; i < c->bounds.count; i++) {
+        comet_assess_joint j;
+        comet_assess_get_joint(c->assess, i, &j);
+        printf("%-8s  %6d  %8s  %9s  %12s  %8s  %s\n", c->bounds.items[i], j.layers, number(100 * j.measured, 2, a),
+               number(100 * j.predicted, 2, b), number(100 * j.with_factor, 2, d), number(100 * j.largest, 2, e),
+               j.largest_of);
     }
 }
 
@@ -131,7 +151,10 @@ int assess_print(const assess_case *c) {
         print_rows(c, b);
         print_tensors(c, b);
     }
-    print_summary(c, list, count);
+    print_summary(c, list, count, 0);
+    if (assess_has_factors(c))
+        print_summary(c, list, count, 1);
+    print_joint(c);
     print_tensor_summary(c);
     free(list);
     return DONE;

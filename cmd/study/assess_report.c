@@ -11,7 +11,7 @@
 #include "cmd/study/assess.h"
 #include "cmd/train/report_options.h"
 
-enum { CELL = 48, COLUMNS = 9, LABEL = 160, STEPS = 2 * COMET_HISTOGRAM_BINS };
+enum { CELL = 48, COLUMNS = 11, LABEL = 160, STEPS = 2 * COMET_HISTOGRAM_BINS };
 
 /* Errors, for a histogram that looks like one. */
 enum { ENOUGH = 500 };
@@ -23,7 +23,7 @@ static void spread_text(const assess_spread *s, char median[CELL], char range[CE
     snprintf(range, CELL, "%.2f to %.2f", s->low, s->high);
 }
 
-static void put_summary(report *r, const assess_case *c, const assess_use_summary *list, int count) {
+static void put_summary(report *r, const assess_case *c, const assess_use_summary *list, int count, int with_factors) {
     static const char *const columns[] = {
         "bound", "use", "layers", "ratio, median", "10th to 90th percentile", "joint", "10th to 90th percentile"};
     enum { SUMMARY = sizeof columns / sizeof *columns };
@@ -31,22 +31,48 @@ static void put_summary(report *r, const assess_case *c, const assess_use_summar
     const char **cells = calloc((size_t)count * SUMMARY, sizeof *cells);
     for (int i = 0; text && cells && i < count; i++) {
         snprintf(text[i][0], CELL, "%d", list[i].ratio.count);
-        spread_text(&list[i].ratio, text[i][1], text[i][2]);
-        spread_text(&list[i].joint_ratio, text[i][3], text[i][4]);
+        spread_text(with_factors ? &list[i].ratio_with_factor : &list[i].ratio, text[i][1], text[i][2]);
+        spread_text(with_factors ? &list[i].joint_ratio_with_factor : &list[i].joint_ratio, text[i][3], text[i][4]);
         cells[i * SUMMARY] = c->bounds.items[list[i].bound];
         cells[i * SUMMARY + 1] = list[i].use;
         for (int k = 0; k < 5; k++)
             cells[i * SUMMARY + 2 + k] = text[i][k];
     }
     if (text && cells)
-        report_table(r, "Predicted / measured sigma by use", columns, SUMMARY, cells, count);
+        report_table(r,
+                     with_factors ? "Predicted / measured sigma by use, with measured factors"
+                                  : "Predicted / measured sigma by use",
+                     columns, SUMMARY, cells, count);
     free(cells);
     free(text);
 }
 
+static void put_joint(report *r, const assess_case *c) {
+    static const char *const columns[] = {"bound",        "layers",  "measured, %", "predicted, %",
+                                          "with factors", "largest", "of"};
+    enum { JOINT = sizeof columns / sizeof *columns };
+    char text[COMET_ASSESS_MOST_BOUNDS][JOINT][LABEL];
+    const char *cells[COMET_ASSESS_MOST_BOUNDS * JOINT];
+    for (int b = 0; b < c->bounds.count; b++) {
+        comet_assess_joint j;
+        comet_assess_get_joint(c->assess, b, &j);
+        const double numbers[] = {j.measured, j.predicted, j.with_factor, j.largest};
+        snprintf(text[b][0], LABEL, "%s", c->bounds.items[b]);
+        snprintf(text[b][1], LABEL, "%d", j.layers);
+        for (int k = 0; k < 4; k++)
+            snprintf(text[b][2 + k], LABEL, isfinite(numbers[k]) ? "%.2f" : "-", 100 * numbers[k]);
+        snprintf(text[b][6], LABEL, "%s", j.largest_of);
+        for (int k = 0; k < JOINT; k++)
+            cells[b * JOINT + k] = text[b][k];
+    }
+    report_table(r, "All tensors together: error of a layer's gradient in parts of its rms, rms over layers", columns,
+                 JOINT, cells, c->bounds.count);
+}
+
 static void put_layers(report *r, const assess_case *c, int bound) {
-    static const char *const columns[COLUMNS] = {"tensor", "use",   "gradient",         "sigma predicted", "measured",
-                                                 "ratio",  "joint", "error / gradient", "excess kurtosis"};
+    static const char *const columns[COLUMNS] = {"tensor",          "use",    "gradient",     "sigma predicted",
+                                                 "measured",        "ratio",  "joint",        "error / gradient",
+                                                 "excess kurtosis", "factor", "ratio with it"};
     const int rows = comet_assess_rows(c->assess);
     char(*text)[COLUMNS][LABEL] = calloc((size_t)rows, sizeof *text), title[96];
     const char **cells = calloc((size_t)rows * COLUMNS, sizeof *cells);
@@ -61,7 +87,9 @@ static void put_layers(report *r, const assess_case *c, int bound) {
                                   row.ratio,
                                   row.joint_ratio,
                                   row.measured / row.gradient_rms,
-                                  comet_histogram_kurtosis(row.errors)};
+                                  comet_histogram_kurtosis(row.errors),
+                                  row.measured_times > 0 ? row.factor : (double)NAN,
+                                  row.measured_times > 0 ? row.ratio_with_factor : (double)NAN};
         for (int k = 0; k < COLUMNS; k++) {
             if (k >= 3 && isfinite(numbers[k - 3]))
                 snprintf(text[i][k], LABEL, "%.3g", numbers[k - 3]);
@@ -217,7 +245,10 @@ static void put_sections(report *r, const assess_case *c, const assess_use_summa
     report_text(
         r, "Gradients with activations as they are and compressed, on the same batches. A ratio of 1 means that the "
            "theory is right, below 1 that errors are larger than predicted. The dashed lines are factors of 2.");
-    put_summary(r, c, list, count);
+    put_summary(r, c, list, count, 0);
+    if (assess_has_factors(c))
+        put_summary(r, c, list, count, 1);
+    put_joint(r, c);
     for (int b = 0; b < c->bounds.count; b++)
         put_scatter(r, c, list, count, b);
     put_gradient_errors(r, c, list, count);

@@ -54,7 +54,18 @@ static int list_uses(const assess_case *c, assess_use_summary *list) {
     return count;
 }
 
-/* `values`: room for two of each row. */
+int assess_has_factors(const assess_case *c) {
+    for (int b = 0; b < c->bounds.count; b++)
+        for (int i = 0; i < comet_assess_rows(c->assess); i++) {
+            comet_assess_row row;
+            comet_assess_get_row(c->assess, b, i, &row);
+            if (row.measured_times > 0)
+                return 1;
+        }
+    return 0;
+}
+
+/* `values`: room for four of each row. */
 static void summarise_use(const assess_case *c, assess_use_summary *s, double *values) {
     const int rows = comet_assess_rows(c->assess);
     int count = 0;
@@ -64,16 +75,20 @@ static void summarise_use(const assess_case *c, assess_use_summary *s, double *v
         if (strcmp(row.use, s->use) != 0)
             continue;
         values[count] = row.ratio;
-        values[rows + count++] = row.joint_ratio;
+        values[rows + count] = row.joint_ratio;
+        values[2 * rows + count] = row.ratio_with_factor;
+        values[3 * rows + count++] = row.joint_ratio_with_factor;
     }
     s->ratio = assess_spread_of(values, count);
     s->joint_ratio = assess_spread_of(values + rows, count);
+    s->ratio_with_factor = assess_spread_of(values + 2 * rows, count);
+    s->joint_ratio_with_factor = assess_spread_of(values + 3 * rows, count);
 }
 
 assess_use_summary *assess_summarise(const assess_case *c, int *count) {
     const size_t rows = (size_t)comet_assess_rows(c->assess), bounds = (size_t)c->bounds.count;
     assess_use_summary *list = calloc(rows * bounds, sizeof *list);
-    double *values = calloc(2 * rows, sizeof *values);
+    double *values = calloc(4 * rows, sizeof *values);
     *count = 0;
     if (list && values) {
         const int uses = list_uses(c, list);

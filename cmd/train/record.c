@@ -160,14 +160,14 @@ void record_end(record *r, comet_status status, const comet_run_result *result, 
 
 /* ---- a controller's decisions, for a picture ---- */
 
-static void add(record *r, int32_t layer, double step, double bound) {
+static void add(record *r, int32_t layer, double step, double bound, double factor) {
     record_figures *f = &r->figures;
     record_bound *bounds =
         comet_array_reserve(NULL, r->bounds, f->bound_count, f->bound_count + 1, &r->bound_capacity, sizeof *bounds);
     if (!bounds)
         return;
     r->bounds = bounds;
-    r->bounds[f->bound_count++] = (record_bound){layer, step, bound};
+    r->bounds[f->bound_count++] = (record_bound){layer, step, bound, factor};
 }
 
 /* A layer that was not heard of before gets its name; 0 if there is no memory for it. */
@@ -221,7 +221,7 @@ static void change_all(record *r, double step, double factor) {
     for (size_t i = 0; i < r->figures.bounded_count; i++) {
         const record_bound *last = last_of(r, (int32_t)i);
         if (last)
-            add(r, (int32_t)i, step, last->bound * factor);
+            add(r, (int32_t)i, step, last->bound * factor, last->factor);
     }
 }
 
@@ -239,9 +239,9 @@ void record_control(record *r, const comet_control_event *event) {
     r->is_at_ceiling[event->tensor] = event->limit == COMET_LIMIT_CEILING;
     double before = relative(event, event->before), after = relative(event, event->after);
     if (!last_of(r, event->tensor))
-        add(r, event->tensor, 0, before);
+        add(r, event->tensor, 0, before, 0);
     if (last_of(r, event->tensor) && last_of(r, event->tensor)->bound != after)
-        add(r, event->tensor, step, after);
+        add(r, event->tensor, step, after, event->factor);
 }
 
 void record_control_until(record *r, int64_t step) {

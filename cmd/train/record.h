@@ -17,6 +17,7 @@ typedef struct record_layer {
 typedef struct record_bound {
     int32_t layer;
     double step, bound;
+    double factor; /* measured (docs/measured.md), when it was decided; 0: none is known */
 } record_bound;
 
 /* Plain data, all of it. */

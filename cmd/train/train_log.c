@@ -116,6 +116,7 @@ static void put_control(log_file *log, const comet_run_event *event) {
     json_number(&j, "rms", c->rms);
     json_number(&j, "sensitivity", c->sensitivity);
     json_number(&j, "momentum", c->momentum);
+    json_number(&j, "factor", c->factor);
     json_number(&j, "tightness", c->tightness);
     json_number(&j, "loss", c->loss);
     end(log, &j);

@@ -29,9 +29,9 @@ const char train_options_help[] =
     "differ\n"
     "\n"
     "How activations are held until the backward pass:\n"
-    "  --control NAME        who sets the bounds of eb where none is given: comet, comet:paper, acgc, budget,\n"
-    "                        fixed:F; with settings behind colons, as comet:warmup=100 (comet)\n"
-    "  --calibration C       of comet, comet:paper and budget: a gradient's error may be C times its momentum (1)\n"
+    "  --control NAME        who sets the bounds of eb where none is given: comet, comet:mean, comet:paper, acgc,\n"
+    "                        budget, fixed:F; with settings behind colons, as comet:warmup=100 (comet)\n"
+    "  --calibration C       of comet, comet:mean and budget: a gradient's error may be C times its momentum (1)\n"
     "  --error-rel F         a bound for eb, in units of the rms of what is stored, and no controller\n"
     "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,bn1=none', the last that fits wins\n"
     "  --inject-error RULES  errors on purpose: LAYER:SIGMA[:uniform|normal][:gradient|activation], SIGMA in parts "
@@ -339,7 +339,7 @@ static int check_forms(const comet_trainer_options *o, int named) {
     comet_status status = try_forms(o, NULL, &message);
     if (status != COMET_OK) {
         const char *meant = nearest_form(o->codec, named);
-        const char *others = named ? "; or a controller: comet, comet:paper, acgc, fixed:F, budget" : "";
+        const char *others = named ? "; or a controller: comet, comet:mean, comet:paper, acgc, fixed:F, budget" : "";
         return meant ? misuse("%.400s%s (did you mean %s?)", message.text, others, meant)
                      : misuse("%.500s%s", message.text, others);
     }
@@ -355,7 +355,7 @@ static int check_control(const comet_trainer_options *o) {
     return status == COMET_OK ? DONE : train_fail(status, &message);
 }
 
-/* Of those that know one: comet, comet:paper, budget. */
+/* Of those that know one: comet, comet:mean, comet:paper, budget. */
 static int read_calibration(const train_texts *t, comet_trainer_options *o) {
     o->calibration = 0;
     if (!t->calibration || !o->control)

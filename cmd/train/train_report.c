@@ -14,14 +14,14 @@
 
 /* ---- figures of runs as cells of a table ---- */
 
-const char *const train_columns[TRAIN_COLUMNS] = {"variant",   "batch",   "accuracy",     "saved a step",
-                                                  "ratio",     "static",  "planned peak", "measured peak",
-                                                  "ms a step", "images/s"};
+const char *const train_columns[TRAIN_COLUMNS] = {"variant",   "batch",    "accuracy",     "saved a step",
+                                                  "ratio",     "static",   "planned peak", "measured peak",
+                                                  "ms a step", "images/s", "at ceiling"};
 
 /* Sums over runs. */
 typedef struct sums {
     int count;
-    double accuracy, squares, raw, stored, fixed, planned, measured, ms, rate;
+    double accuracy, squares, raw, stored, fixed, planned, measured, ms, rate, ceiling; /* ceiling: < 0: none has one */
 } sums;
 
 static sums add_up(const record *records, int count) {
@@ -40,6 +40,7 @@ static sums add_up(const record *records, int count) {
         s.measured += (double)f->measured_peak_bytes;
         s.ms += f->result.ms_per_step;
         s.rate += f->result.images_per_second;
+        s.ceiling += f->at_ceiling;
     }
     return s;
 }
@@ -80,6 +81,7 @@ void train_row_fill(train_row *row, const record *records, int count) {
     text_measured((uint64_t)(s.measured / s.count), row->cells[7], TRAIN_CELL);
     snprintf(row->cells[8], TRAIN_CELL, "%.1f", s.ms / s.count);
     snprintf(row->cells[9], TRAIN_CELL, "%.0f", s.rate / s.count);
+    snprintf(row->cells[10], TRAIN_CELL, s.ceiling < 0 ? "-" : "%.0f %%", 100 * s.ceiling / s.count);
 }
 
 /* ---- the report ---- */
@@ -261,10 +263,46 @@ static void put_bounds(report *r, const record *run) {
     free(x);
 }
 
+enum { FACTOR_COLUMNS = 3, FACTOR_CELL = 32 };
+
+/* Each layer's last bound, and the measured factor of what it was decided by; `text`: two cells a layer. */
+static size_t fill_factors(const record *run, const char **cells, char (*text)[FACTOR_CELL]) {
+    size_t count = 0;
+    for (size_t layer = 0; layer < run->figures.bounded_count; layer++) {
+        const record_bound *last = NULL;
+        for (size_t i = 0; i < run->figures.bound_count; i++)
+            last = (size_t)run->bounds[i].layer == layer ? &run->bounds[i] : last;
+        if (!last || last->factor <= 0)
+            continue;
+        snprintf(text[2 * count], FACTOR_CELL, "%.3f", last->bound);
+        snprintf(text[2 * count + 1], FACTOR_CELL, "%.2f", last->factor);
+        cells[FACTOR_COLUMNS * count] = run->bounded[layer];
+        cells[FACTOR_COLUMNS * count + 1] = text[2 * count];
+        cells[FACTOR_COLUMNS * count + 2] = text[2 * count + 1];
+        count++;
+    }
+    return count;
+}
+
+static void put_factors(report *r, const record *run) {
+    static const char *const columns[FACTOR_COLUMNS] = {"layer", "bound / rms", "measured factor"};
+    const char **cells = calloc(run->figures.bounded_count * FACTOR_COLUMNS + 1, sizeof *cells);
+    char(*text)[FACTOR_CELL] = calloc(2 * run->figures.bounded_count + 1, sizeof *text);
+    char title[RECORD_NAME + 64];
+    const size_t count = cells && text ? fill_factors(run, cells, text) : 0;
+    snprintf(title, sizeof title, "Last bounds, and measured over predicted errors: %s", run->figures.name);
+    if (count > 0)
+        report_table(r, title, columns, FACTOR_COLUMNS, cells, (int)count);
+    free(text);
+    free(cells);
+}
+
 static void put_all_bounds(report *r, const picture *p) {
     for (size_t i = 0; i < p->count; i++)
-        if (is_first(p, i) && is_drawn(&p->records[i]))
+        if (is_first(p, i) && is_drawn(&p->records[i])) {
             put_bounds(r, &p->records[i]);
+            put_factors(r, &p->records[i]);
+        }
 }
 
 /* What each variant stores, and what it comes to: a cloud of its seeds. `values` has room for two of each run. */

@@ -14,7 +14,7 @@ int train_report_write(const char *path, const char *title, const char *subtitle
                        const comet_run_options *run, const record *records, size_t count);
 
 /* The columns of tables of runs, and a run's cells. */
-enum { TRAIN_COLUMNS = 10, TRAIN_CELL = 48 };
+enum { TRAIN_COLUMNS = 11, TRAIN_CELL = 48 };
 extern const char *const train_columns[TRAIN_COLUMNS];
 typedef struct train_row {
     char cells[TRAIN_COLUMNS][TRAIN_CELL];

@@ -67,7 +67,10 @@ typedef struct comet_control_tensor {
 typedef struct comet_control_options {
     size_t size; /* sizeof(comet_control_options) */
 
-    /* comet, comet:paper, and budget without a target: sigma of a gradient's error = calibration * mean |momentum| */
+    /*
+     * comet, comet:mean, and budget without a target: sigma of a gradient's error = calibration * mean |momentum|;
+     * comet:paper: its bounds times this.
+     */
     double calibration;
 
     /* All bounds but `fixed` ones; in units of the rms of the tensor's non-zeros. */
@@ -108,6 +111,9 @@ typedef struct comet_control_options {
     void (*log)(void *context, const comet_control_event *event);
     void *log_context;
     const comet_allocator *allocator; /* NULL: the C library's; its context must outlive the control */
+
+    /* 1: what is predicted of a gradient's error is multiplied by measured factors, where there are; 0: it is not. */
+    int32_t measured;
 } comet_control_options;
 
 #define COMET_CONTROL_OPTIONS_INIT                                                                                     \
@@ -117,11 +123,11 @@ typedef struct comet_control_options {
                COMET_FIELD(moved) = 0.25, COMET_FIELD(smoothing) = 0.25, COMET_FIELD(loosen) = 2.0,                    \
                COMET_FIELD(fixed_kind) = COMET_BOUND_RELATIVE, COMET_FIELD(fixed_bound) = 0.3,                         \
                COMET_FIELD(acgc_e) = 1.0, COMET_FIELD(spike) = 6.0, COMET_FIELD(tighten) = 0.25,                       \
-               COMET_FIELD(recover) = 100, COMET_FIELD(most_skips) = 20)
+               COMET_FIELD(recover) = 100, COMET_FIELD(most_skips) = 20, COMET_FIELD(measured) = 1)
 
 /* ---- life ---- */
 
-/* "comet", "comet:paper", "acgc", "fixed", "budget"; NULL for any other name. */
+/* "comet", "comet:mean", "comet:paper", "acgc", "fixed", "budget"; NULL for any other name. */
 COMET_API const comet_control_methods *comet_control_find(const char *name);
 
 /* The names in order, NULL behind the last. */
@@ -147,15 +153,14 @@ COMET_API void comet_control_free(comet_control *control);
  */
 enum {
     COMET_NEEDS_SQUARES = 1,  /* derivative_squares, gradient_squares, error_gain, input_squares, correction */
-    COMET_NEEDS_MEAN = 2,     /* gradient_mean, positions */
-    COMET_NEEDS_MOMENTUM = 4, /* momentum */
+    COMET_NEEDS_MEAN = 2,     /* gradient_mean, positions, samples */
+    COMET_NEEDS_MOMENTUM = 4, /* momentum, buffer */
     COMET_NEEDS_ACGC = 8,     /* acgc */
-    COMET_NEEDS_SIZES = 16    /* comet_control_observation.sizes */
+    COMET_NEEDS_SIZES = 16,   /* comet_control_observation.sizes */
+    COMET_NEEDS_MEASURED = 32 /* factor: of some tensors in turn (docs/measured.md); not if options.measured is 0 */
 };
 
-/*
- * Of the control's methods: comet:paper is COMET_NEEDS_SQUARES | COMET_NEEDS_MEAN | COMET_NEEDS_MOMENTUM, fixed is 0.
- */
+/* Of the control's methods: `fixed` needs nothing, 0. */
 COMET_API uint32_t comet_control_needs(const comet_control *control);
 
 /* ---- each iteration ---- */
@@ -204,6 +209,12 @@ typedef struct comet_control_observation {
 COMET_API comet_status comet_control_observe(comet_control *control, int64_t iteration,
                                              const comet_control_observation *observations, int32_t count);
 
+/*
+ * The measured factor of a tensor's use (docs/measured.md), smoothed; 1: it was not measured, or there is no such use.
+ * *measured, which may be NULL: how often it was.
+ */
+COMET_API double comet_control_factor(const comet_control *control, int32_t tensor, int32_t use, int64_t *measured);
+
 /* ---- log ---- */
 
 /* Why something was decided. "Of all tensors": `before` and `after` are safety's factor. */
@@ -244,6 +255,7 @@ struct comet_control_event {
     int32_t use; /* which of the tensor's was tightest; -1: none */
     comet_control_bound_value before, after;
     double rms, sensitivity, momentum; /* of that use, smoothed; the exact form's sensitivity; 0 where unknown */
+    double factor;                     /* measured, of that use, which the sensitivity contains; 1: not measured */
     double tightness;                  /* what safety multiplies all bounds with; 1 when all is well */
     double loss;                       /* SPIKE and NONFINITE */
     const char *text;                  /* the cause in words */

@@ -54,8 +54,10 @@ typedef struct comet_use_stats {
      * dy + dz act''(y) gamma u for a SiLU.
      */
     double gradient_squares;
-    double gradient_mean; /* mean |L| (comet:paper alone) */
-    double positions;     /* batch * H' * W' (comet:paper alone) */
+    double gradient_mean; /* mean |L| (comet:mean and comet:paper alone) */
+    double positions;     /* batch * H' * W' (comet:mean alone) */
+    double samples;       /* the batch (comet:paper alone) */
+    double buffer; /* mean |momentum| as the optimiser has it, not in units of the gradient (comet:paper alone) */
 
     /* Mean over channels of the variance of dX's error, for an error of variance 1 in the stored value. */
     double error_gain;
@@ -71,7 +73,12 @@ typedef struct comet_use_stats {
      */
     double momentum;
     double acgc;       /* AC-GC's squared bound for e = 1: comet_acgc_conv, comet_acgc_norm (acgc alone); 0: no limit */
-    double correction; /* measured sigma over the model's, where it was measured; 0: 1 */
+    double correction; /* for errors of neighbours that are alike, where they were looked at; 0: 1 */
+    /*
+     * Sigma as it was measured over all of the above's (docs/measured.md; comet_error_factor). Of one update; what a
+     * control makes of many is smoothed. 0: not measured, which is 1.
+     */
+    double factor;
 } comet_use_stats;
 
 /*
@@ -90,15 +97,28 @@ typedef struct comet_error_shape {
 /* shape may be NULL: 1. */
 COMET_API double comet_error_shape_factor(const comet_error_shape *shape, double ratio);
 
-/* sigma / bound for errors that are uniform and independent, with the use's correction. */
+/* sigma / bound for errors that are uniform and independent, with the use's correction and factor. */
 COMET_API double comet_error_sensitivity(comet_use_kind kind, const comet_use_stats *stats);
 
 /*
- * COMET's: 0.32 * mean |L| * sqrt(positions * derivative_squares), for weights' gradients; other uses as
- * comet_error_sensitivity. With N in place of N * H' * W', as the paper writes it, L would have to be summed over the
- * map (docs/theory.md).
+ * A use's factor on an update: the root of a measured variance over the predicted one (above 0), held between 1/8 and
+ * 16. And what is known after `count` such factors when another one is seen: a mean of their squares that begins with
+ * the model, 1, and forgets slowly, held between 1/4 and 8.
  */
-COMET_API double comet_error_sensitivity_paper(comet_use_kind kind, const comet_use_stats *stats);
+COMET_API double comet_error_factor(double measured_variance, double predicted_variance);
+COMET_API double comet_error_factor_mean(double factor, int64_t count, double seen);
+
+/*
+ * A form near that of COMET's paper: 0.32 * mean |L| * sqrt(positions * derivative_squares), for weights' gradients;
+ * other uses as comet_error_sensitivity. N is the number of positions, not that of samples (docs/theory.md).
+ */
+COMET_API double comet_error_sensitivity_mean(comet_use_kind kind, const comet_use_stats *stats);
+
+/*
+ * The bound of COMET's paper, as it writes it: 0.01 * buffer / (0.32 * mean |L| * sqrt(samples * derivative_squares)),
+ * for weights' gradients. INFINITY: no gradient; 0: another use, of which the paper says nothing.
+ */
+COMET_API double comet_error_bound_paper(comet_use_kind kind, const comet_use_stats *stats);
 
 /* sigma at a bound; rms is that of the tensor's non-zeros (0: unknown, no shape). */
 COMET_API double comet_error_sigma(double sensitivity, const comet_error_shape *shape, double bound, double rms);

@@ -117,7 +117,7 @@ enum {
 
 typedef struct comet_stats_layer {
     size_t size;                             /* sizeof(comet_stats_layer) */
-    double batches, positions;               /* how many; sum of batch * H' * W' */
+    double batches, positions, samples;      /* how many; sums of batch * H' * W', of batch */
     double inside;                           /* part of the taps that are not in the padding; summed over batches */
     double gradient_squares, gradient_sizes; /* OUTPUT: sums of dY^2 and |dY| */
     double input_squares, input_variances;   /* INPUT: mean over inputs of the sum of x^2, of (x - mean)^2 */
@@ -262,6 +262,7 @@ typedef struct comet_stats_use {
     const comet_stats_silu *silu;
     const comet_stats_scale *scale;
     double momentum;                /* comet_momentum_sgd, comet_momentum_adam */
+    double buffer;                  /* what these are made of (comet:paper alone) */
     double weight_gradient_squares; /* acgc's, of the first two kinds: the sum of dW^2 */
 } comet_stats_use;
 

@@ -309,7 +309,7 @@ def test_predicted_errors_of_gradients(device):
     assert all(0.6 < ratio < 1.6 for ratio in result.values()), result
 
 
-@pytest.mark.parametrize("method", ["comet", "comet:paper", "acgc", "budget"])
+@pytest.mark.parametrize("method", ["comet", "comet:mean", "acgc", "budget"])
 def test_bounds_follow(method, device):
     """They change when warm-up has ended, and stay between floor and ceiling."""
     model = network().to(device)

@@ -11,8 +11,9 @@
 #include "base/memory.h"
 #include "base/sized.h"
 
-static const comet_control_methods *const all_methods[] = {
-    &comet_control_comet, &comet_control_paper, &comet_control_acgc, &comet_control_fixed, &comet_control_budget};
+static const comet_control_methods *const all_methods[] = {&comet_control_comet, &comet_control_mean,
+                                                           &comet_control_paper, &comet_control_acgc,
+                                                           &comet_control_fixed, &comet_control_budget};
 enum { METHODS = sizeof all_methods / sizeof *all_methods };
 
 const char *comet_control_name(int index) {
@@ -179,6 +180,16 @@ void comet_control_free(comet_control *control) {
     comet_memory_give(control->options.allocator, control, control->bytes);
 }
 
+double comet_control_factor(const comet_control *control, int32_t tensor, int32_t use, int64_t *measured) {
+    const int is_use =
+        control && tensor >= 0 && tensor < control->count && use >= 0 && use < control->tensors[tensor].use_count;
+    const comet_control_use_view *view = is_use ? &control->tensors[tensor].uses[use] : NULL;
+    if (measured)
+        *measured = view ? view->measured : 0;
+    return view && view->stats.factor > 0.0 ? view->stats.factor : 1.0;
+}
+
 uint32_t comet_control_needs(const comet_control *control) {
-    return control->methods->needs;
+    const uint32_t without = control->options.measured ? 0 : COMET_NEEDS_MEASURED;
+    return control->methods->needs & ~without;
 }

@@ -81,7 +81,7 @@ void comet_control_curve_add(comet_control_curve *curve, double ratio, double bi
 
 /* ---- the methods ---- */
 
-extern const comet_control_methods comet_control_comet, comet_control_paper, comet_control_acgc, comet_control_fixed,
-    comet_control_budget;
+extern const comet_control_methods comet_control_comet, comet_control_mean, comet_control_paper, comet_control_acgc,
+    comet_control_fixed, comet_control_budget;
 
 #endif

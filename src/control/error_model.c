@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* COMET's coefficient, found by its authors' measurements. */
-static const double paper_coefficient = 0.32;
+/* COMET's coefficient, found by its authors' measurements; and how much of the momentum sigma may be. */
+static const double paper_coefficient = 0.32, paper_part = 0.01;
 
 const char *comet_use_name(comet_use_kind kind) {
     static const char *const names[COMET_USE_KINDS] = {"conv_weights", "linear_weights", "norm_scale",
@@ -18,7 +18,8 @@ static int is_weights(comet_use_kind kind) {
 }
 
 static double correction_of(const comet_use_stats *stats) {
-    return stats->correction > 0.0 ? stats->correction : 1.0;
+    const double correction = stats->correction > 0.0 ? stats->correction : 1.0;
+    return stats->factor > 0.0 ? correction * stats->factor : correction;
 }
 
 /* An error that is uniform in [-1, 1] has the variance 1/3. */
@@ -29,12 +30,36 @@ double comet_error_sensitivity(comet_use_kind kind, const comet_use_stats *stats
     return correction_of(stats) * sqrt(squares / 3.0);
 }
 
-double comet_error_sensitivity_paper(comet_use_kind kind, const comet_use_stats *stats) {
+double comet_error_sensitivity_mean(comet_use_kind kind, const comet_use_stats *stats) {
     if (!is_weights(kind))
         return comet_error_sensitivity(kind, stats);
     return correction_of(stats) * paper_coefficient * stats->gradient_mean *
            sqrt(stats->positions * stats->derivative_squares);
 }
+
+double comet_error_bound_paper(comet_use_kind kind, const comet_use_stats *stats) {
+    if (!is_weights(kind))
+        return 0.0;
+    const double slope = paper_coefficient * stats->gradient_mean * sqrt(stats->samples * stats->derivative_squares);
+    return slope > 0.0 ? paper_part * stats->buffer / slope : (double)INFINITY;
+}
+
+/* ---- measured factors ---- */
+
+static double held(double x, double least, double most) {
+    return x < least ? least : x > most ? most : x;
+}
+
+double comet_error_factor(double measured_variance, double predicted_variance) {
+    return held(sqrt(measured_variance / predicted_variance), 0.125, 16.0);
+}
+
+double comet_error_factor_mean(double factor, int64_t count, double seen) {
+    const double before = count > 0 ? factor : 1.0, own = 1.0 / (double)(count + 2), weight = own > 0.05 ? own : 0.05;
+    return held(sqrt(before * before + weight * (seen * seen - before * before)), 0.25, 8.0);
+}
+
+/* ---- the shape of errors ---- */
 
 double comet_error_shape_factor(const comet_error_shape *shape, double ratio) {
     if (!shape || shape->count == 0)

@@ -27,6 +27,7 @@ comet_control_event comet_control_event_of(const comet_control *control, int32_t
                                  .name = tensor < 0 ? "*" : control->own[tensor].name,
                                  .cause = cause,
                                  .use = -1,
+                                 .factor = 1.0,
                                  .tightness = control->safety.tightness,
                                  .text = comet_control_cause_text(cause)};
     if (tensor < 0)
@@ -39,6 +40,7 @@ comet_control_event comet_control_event_of(const comet_control *control, int32_t
         const comet_control_use_view *use = &control->tensors[tensor].uses[event.use];
         event.sensitivity = comet_error_sensitivity(use->kind, &use->stats);
         event.momentum = use->stats.momentum;
+        event.factor = use->stats.factor > 0.0 ? use->stats.factor : 1.0;
     }
     return event;
 }

@@ -19,8 +19,18 @@ int comet_control_wants(const comet_control *control, int64_t iteration) {
 static int are_uses_right(const comet_use_stats *uses, int32_t count) {
     for (int32_t i = 0; i < count; i++) {
         const comet_use_stats *u = &uses[i];
-        const double all[] = {u->derivative_squares, u->gradient_squares, u->gradient_mean, u->positions, u->error_gain,
-                              u->input_squares,      u->momentum,         u->acgc,          u->correction};
+        const double all[] = {u->derivative_squares,
+                              u->gradient_squares,
+                              u->gradient_mean,
+                              u->positions,
+                              u->error_gain,
+                              u->input_squares,
+                              u->samples,
+                              u->buffer,
+                              u->momentum,
+                              u->acgc,
+                              u->correction,
+                              u->factor};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             if (!comet_control_is_amount(all[k]))
                 return 0;
@@ -45,6 +55,8 @@ static void blend_use(comet_use_stats *use, const comet_use_stats *seen, double 
     blend(&use->gradient_squares, seen->gradient_squares, weight);
     blend(&use->gradient_mean, seen->gradient_mean, weight);
     blend(&use->positions, seen->positions, weight);
+    blend(&use->samples, seen->samples, weight);
+    blend(&use->buffer, seen->buffer, weight);
     blend(&use->error_gain, seen->error_gain, weight);
     blend(&use->input_squares, seen->input_squares, weight);
     blend(&use->momentum, seen->momentum, weight);
@@ -53,13 +65,23 @@ static void blend_use(comet_use_stats *use, const comet_use_stats *seen, double 
         use->correction = seen->correction;
 }
 
+/* Measured of some tensors in turn only: each time counts as one, whatever options.smoothing says. */
+static void take_factor(const comet_control *control, comet_control_use_view *use, double seen) {
+    if (!control->options.measured || !(seen > 0.0))
+        return;
+    use->stats.factor = comet_error_factor_mean(use->stats.factor, use->measured, seen);
+    use->measured++;
+}
+
 static void take_in(comet_control *control, const comet_control_observation *o) {
     comet_control_tensor_view *tensor = &control->tensors[o->tensor];
     comet_control_use_view *uses = control->uses + (tensor->uses - control->uses);
     double weight = control->options.smoothing;
     blend(&tensor->rms, o->rms, tensor->rms > 0.0 ? weight : 1.0);
-    for (int32_t i = 0; o->uses && i < tensor->use_count; i++)
+    for (int32_t i = 0; o->uses && i < tensor->use_count; i++) {
         blend_use(&uses[i].stats, &o->uses[i], tensor->observed ? weight : 1.0);
+        take_factor(control, &uses[i], o->uses[i].factor);
+    }
     tensor->observed += o->uses || tensor->use_count == 0;
     for (int32_t i = 0; i < o->size_count; i++)
         if (o->sizes[i].bound > 0.0 && o->sizes[i].bytes > 0.0 && o->rms > 0.0)

@@ -38,23 +38,24 @@ static comet_status assess_exact(void *instance, const comet_control_view *view,
     return assess(view, choices, comet_error_sensitivity);
 }
 
-static comet_status assess_paper(void *instance, const comet_control_view *view, comet_control_choice *choices) {
+static comet_status assess_mean(void *instance, const comet_control_view *view, comet_control_choice *choices) {
     (void)instance;
-    return assess(view, choices, comet_error_sensitivity_paper);
+    return assess(view, choices, comet_error_sensitivity_mean);
 }
 
 const comet_control_methods comet_control_comet = {
     .version = COMET_CONTROL_VERSION,
     .size = sizeof(comet_control_methods),
     .name = "comet",
-    .needs = COMET_NEEDS_SQUARES | COMET_NEEDS_MOMENTUM,
+    .needs = COMET_NEEDS_SQUARES | COMET_NEEDS_MOMENTUM | COMET_NEEDS_MEASURED,
     .assess = assess_exact,
 };
 
-const comet_control_methods comet_control_paper = {
+/* Measured factors are of the exact form. */
+const comet_control_methods comet_control_mean = {
     .version = COMET_CONTROL_VERSION,
     .size = sizeof(comet_control_methods),
-    .name = "comet:paper",
+    .name = "comet:mean",
     .needs = COMET_NEEDS_SQUARES | COMET_NEEDS_MEAN | COMET_NEEDS_MOMENTUM,
-    .assess = assess_paper,
+    .assess = assess_mean,
 };

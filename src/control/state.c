@@ -16,7 +16,7 @@
 #include "base/fail.h"
 #include "control/control.h"
 
-enum { STATE_MAGIC = 0x53544d43, STATE_VERSION = 2, STATE_HEADER = 24, AT_CHECKSUM = 16 };
+enum { STATE_MAGIC = 0x53544d43, STATE_VERSION = 3, OLDEST_VERSION = 2, STATE_HEADER = 24, AT_CHECKSUM = 16 };
 
 /* A state that is true has counted less than this; the control counts on from it without an overflow. */
 #define MOST_COUNT (INT64_MAX / 2)
@@ -28,6 +28,7 @@ typedef struct walker {
     unsigned char *out;
     const unsigned char *in;
     size_t at, bytes; /* of what is read */
+    uint32_t version; /* 2: without factors, samples and buffers */
     int failed;
 } walker;
 
@@ -100,7 +101,8 @@ static void walk_tensor(walker *w, comet_control_tensor_view *tensor, control_te
     }
 }
 
-static void walk_use(walker *w, comet_use_stats *stats) {
+static void walk_use(walker *w, comet_control_use_view *use) {
+    comet_use_stats *stats = &use->stats;
     walk_amount(w, &stats->derivative_squares);
     walk_amount(w, &stats->gradient_squares);
     walk_amount(w, &stats->gradient_mean);
@@ -110,6 +112,15 @@ static void walk_use(walker *w, comet_use_stats *stats) {
     walk_amount(w, &stats->momentum);
     walk_amount(w, &stats->acgc);
     walk_amount(w, &stats->correction);
+    if (w->version > 2) {
+        walk_amount(w, &stats->factor);
+        walk_amount(w, &stats->samples);
+        walk_amount(w, &stats->buffer);
+        walk_integer(w, &use->measured, 0, MOST_COUNT);
+    } else if (w->mode == WALK_READ) {
+        stats->factor = stats->samples = stats->buffer = 0.0;
+        use->measured = 0;
+    }
 }
 
 static void walk_safety(walker *w, control_safety *safety) {
@@ -132,7 +143,7 @@ static void walk(walker *w, comet_control *control) {
     for (int32_t i = 0; i < control->count; i++)
         walk_tensor(w, &control->tensors[i], &control->own[i]);
     for (int32_t i = 0; i < control->use_count; i++)
-        walk_use(w, &control->uses[i].stats);
+        walk_use(w, &control->uses[i]);
 }
 
 /* Only WALK_READ writes to the control. */
@@ -166,7 +177,7 @@ static size_t methods_bytes(const comet_control *control) {
 }
 
 size_t comet_control_state_bytes(const comet_control *control) {
-    walker w = {.mode = WALK_COUNT, .at = STATE_HEADER};
+    walker w = {.mode = WALK_COUNT, .at = STATE_HEADER, .version = STATE_VERSION};
     walk_const(&w, control);
     return w.at + 8 + methods_bytes(control);
 }
@@ -179,7 +190,7 @@ comet_status comet_control_save(const comet_control *control, void *state, size_
     if (bytes < needed)
         return comet_fail(COMET_ERROR_CAPACITY, "bytes is %zu: it must be at least %zu", bytes, needed);
     unsigned char *out = state;
-    walker w = {.mode = WALK_WRITE, .out = out, .at = STATE_HEADER};
+    walker w = {.mode = WALK_WRITE, .out = out, .at = STATE_HEADER, .version = STATE_VERSION};
     walk_const(&w, control);
     (void)next_bits(&w, own);
     if (own)
@@ -195,7 +206,8 @@ comet_status comet_control_save(const comet_control *control, void *state, size_
 static comet_status check_header(const comet_control *control, const unsigned char *in, size_t bytes) {
     if (bytes < STATE_HEADER || comet_read_u32(in) != STATE_MAGIC)
         return COMET_ERROR_CORRUPT;
-    if (comet_read_u32(in + 4) != STATE_VERSION)
+    const uint32_t version = comet_read_u32(in + 4);
+    if (version < OLDEST_VERSION || version > STATE_VERSION)
         return COMET_ERROR_VERSION;
     if (comet_read_u64(in + 8) != bytes)
         return COMET_ERROR_CORRUPT;
@@ -218,13 +230,14 @@ comet_status comet_control_load(comet_control *control, const void *state, size_
     COMET_REQUIRE_POINTER(state);
     const unsigned char *in = state;
     COMET_TRY(check_header(control, in, bytes));
-    walker w = {.mode = WALK_CHECK, .in = in, .at = STATE_HEADER, .bytes = bytes};
+    const uint32_t version = comet_read_u32(in + 4);
+    walker w = {.mode = WALK_CHECK, .in = in, .at = STATE_HEADER, .bytes = bytes, .version = version};
     walk_const(&w, control);
     uint64_t own = next_bits(&w, 0);
     if (w.failed || own != bytes - w.at)
         return COMET_ERROR_CORRUPT;
     COMET_TRY(load_own(control, in + w.at, (size_t)own));
-    w = (walker){.mode = WALK_READ, .in = in, .at = STATE_HEADER, .bytes = bytes};
+    w = (walker){.mode = WALK_READ, .in = in, .at = STATE_HEADER, .bytes = bytes, .version = version};
     walk(&w, control);
     return COMET_OK;
 }

@@ -109,10 +109,11 @@ static comet_status take_all(comet_assess *a, comet_message *message) {
     double *numbers = take(a, parameters + chosen, sizeof *numbers);
     a->pairs = take(a, pairs, sizeof *a->pairs);
     a->sums = take(a, pairs * bounds, sizeof *a->sums);
+    a->factors = take(a, pairs * bounds, sizeof *a->factors);
     a->own = take(a, chosen * bounds, sizeof *a->own);
     a->offsets = take(a, parameters, sizeof *a->offsets);
     a->bounds = take(a, tensors + chosen, sizeof *a->bounds);
-    if (!places || !numbers || !a->pairs || !a->sums || !a->own || !a->offsets || !a->bounds)
+    if (!places || !numbers || !a->pairs || !a->sums || !a->factors || !a->own || !a->offsets || !a->bounds)
         return comet_message_memory(message);
     a->place = places;
     a->chosen = places + tensors;
@@ -123,6 +124,22 @@ static comet_status take_all(comet_assess *a, comet_message *message) {
     a->lossless = take(a, a->lossless_values, sizeof *a->lossless);
     a->loaded = take(a, a->loaded_values, sizeof *a->loaded);
     return a->lossless && a->loaded ? COMET_OK : comet_message_memory(message);
+}
+
+/* The controller's own factors are for its bounds. */
+static void begin_factors(comet_assess *a) {
+    for (int b = 0; b < a->options.bounds; b++)
+        for (int32_t i = 0; i < a->pair_count; i++) {
+            const comet_assess_pair *pair = &a->pairs[i];
+            comet_assess_factor *f = comet_assess_factor_of(a, b, i);
+            int32_t use = 0;
+            while (!(pair->uses >> use & 1))
+                use++;
+            f->factor = 1;
+            if (a->options.error_rel[b] < 0)
+                f->factor =
+                    comet_control_factor(comet_trainer_control(a->trainer), a->chosen[pair->chosen], use, &f->measured);
+        }
 }
 
 static void begin_histograms(comet_assess *a) {
@@ -159,6 +176,7 @@ comet_status comet_assess_new(comet_trainer *trainer, const comet_assess_options
         return status;
     }
     begin_histograms(a);
+    begin_factors(a);
     *assess = a;
     return COMET_OK;
 }

@@ -41,8 +41,16 @@ comet_status comet_assess_new(comet_trainer *trainer, const comet_assess_options
                               const comet_allocator *allocator, comet_assess **assess, comet_message *message);
 void comet_assess_free(comet_assess *assess);
 
-/* Forwards and backwards of a batch. */
+/* Forwards and backwards of a batch; of one for factors. */
 int64_t comet_assess_passes(const comet_assess *assess);
+int64_t comet_assess_learn_passes(const comet_assess *assess);
+
+/*
+ * Measured factors (docs/measured.md) at each bound, of those tensors whose turn it is, from a batch that is not
+ * assessed: before the others. Without it there are those of the controller, for its own bounds.
+ */
+comet_status comet_assess_learn(comet_assess *assess, const uint8_t *pixels, const int32_t *labels,
+                                comet_message *message);
 
 /* A batch that fails leaves figures that must not be used. */
 comet_status comet_assess_batch(comet_assess *assess, const uint8_t *pixels, const int32_t *labels,
@@ -60,6 +68,9 @@ typedef struct comet_assess_row {
     double error_rel;                                    /* the bound, in parts of the rms of the tensor's non-zeros */
     double predicted, measured, ratio;                   /* sigmas: this tensor alone */
     double joint_predicted, joint_measured, joint_ratio; /* of this gradient, with all tensors compressed */
+    double factor;                                       /* measured; 1 where measured_times is 0 */
+    int64_t measured_times;                              /* */
+    double ratio_with_factor, joint_ratio_with_factor;   /* what is predicted being multiplied by factors */
     double gradient_rms;
     int64_t values;                /* of the gradient */
     const comet_histogram *errors; /* of this tensor alone, over the batch's measured sigma */
@@ -67,6 +78,19 @@ typedef struct comet_assess_row {
 
 int comet_assess_rows(const comet_assess *assess);
 void comet_assess_get_row(const comet_assess *assess, int bound, int row, comet_assess_row *figures);
+
+/*
+ * All tensors together: the error of a layer's weights' gradient in parts of its rms; of that the root mean square over
+ * layers, and the largest. Layers whose gradient is 0 are left out; NaN where none is left.
+ */
+typedef struct comet_assess_joint {
+    int layers;
+    double measured, predicted, with_factor;
+    double largest;         /* measured */
+    const char *largest_of; /* the parameter */
+} comet_assess_joint;
+
+void comet_assess_get_joint(const comet_assess *assess, int bound, comet_assess_joint *joint);
 
 /* The error of a tensor's own values: of those that are not 0 and did not come back exactly. */
 typedef struct comet_assess_tensor {

@@ -39,7 +39,9 @@ static void predict(comet_assess *a, comet_assess_pair *pair, const comet_contro
     const comet_control_tensor *tensor = &a->tensors[a->chosen[pair->chosen]];
     pair->slope_squares = 0;
     for (int32_t u = 0; u < tensor->use_count; u++) {
-        const double slope = pair->uses >> u & 1 ? comet_error_sensitivity(tensor->uses[u].kind, &o->uses[u]) : 0;
+        comet_use_stats model = o->uses[u];
+        model.factor = 0;
+        const double slope = pair->uses >> u & 1 ? comet_error_sensitivity(tensor->uses[u].kind, &model) : 0;
         pair->slope_squares += slope * slope;
     }
 }
@@ -52,14 +54,34 @@ static comet_status see(comet_assess *a, int32_t chosen, const comet_control_obs
                                   a->tensors[a->chosen[chosen]].name);
 }
 
-comet_status comet_assess_keep(comet_assess *a, comet_message *message) {
+comet_status comet_assess_see_rms(comet_assess *a, comet_message *message) {
     const comet_control_observation *o;
     comet_status status = COMET_OK;
-    keep_gradients(a);
     for (int32_t i = 0; i < a->chosen_count && status == COMET_OK; i++) {
         status = see(a, i, &o, message);
         if (status == COMET_OK)
             a->rms[i] = o->rms;
+    }
+    return status;
+}
+
+comet_status comet_assess_keep(comet_assess *a, comet_message *message) {
+    keep_gradients(a);
+    return comet_assess_see_rms(a, message);
+}
+
+/* Of the uses of a pair the first stands for all. */
+comet_status comet_assess_factors(comet_assess *a, comet_message *message) {
+    const comet_control_observation *o;
+    comet_status status = COMET_OK;
+    for (int32_t i = 0; i < a->pair_count && status == COMET_OK; i++) {
+        comet_assess_factor *f = comet_assess_factor_of(a, a->bound, i);
+        int32_t use = 0;
+        while (!(a->pairs[i].uses >> use & 1))
+            use++;
+        status = see(a, a->pairs[i].chosen, &o, message);
+        if (status == COMET_OK && o->uses[use].factor > 0)
+            f->factor = comet_error_factor_mean(f->factor, f->measured++, o->uses[use].factor);
     }
     return status;
 }
@@ -82,11 +104,17 @@ static double predicted_variance(const comet_assess *a, int32_t pair) {
     return a->pairs[pair].slope_squares * bound * bound;
 }
 
-static double joint_variance(const comet_assess *a, int32_t parameter) {
+static double with_factor(const comet_assess *a, int32_t pair) {
+    const double factor = comet_assess_factor_of(a, a->bound, pair)->factor;
+    return factor * factor * predicted_variance(a, pair);
+}
+
+static double joint_variance(const comet_assess *a, int32_t parameter,
+                             double (*variance)(const comet_assess *a, int32_t pair)) {
     double sum = 0;
     for (int32_t i = 0; i < a->pair_count; i++)
         if (a->pairs[i].parameter == parameter)
-            sum += predicted_variance(a, i);
+            sum += variance(a, i);
     return sum;
 }
 
@@ -118,11 +146,13 @@ void comet_assess_compare(comet_assess *a, int32_t chosen) {
             continue;
         const double variance = measured_variance(p, lossless);
         if (chosen < 0) {
-            s->joint_predicted += joint_variance(a, pair->parameter);
+            s->joint_predicted += joint_variance(a, pair->parameter, predicted_variance);
+            s->joint_with_factor += joint_variance(a, pair->parameter, with_factor);
             s->joint_measured += variance;
             continue;
         }
         s->predicted += predicted_variance(a, i);
+        s->with_factor += with_factor(a, i);
         s->measured += variance;
         add_errors(&s->errors, p, lossless, variance);
     }

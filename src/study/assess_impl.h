@@ -16,8 +16,15 @@ typedef struct comet_assess_pair {
 /* Sums over batches, of one pair at one bound. */
 typedef struct comet_assess_sums {
     double predicted, measured, joint_predicted, joint_measured; /* variances */
+    double with_factor, joint_with_factor;                       /* as predicted, times the factors */
     comet_histogram errors;
 } comet_assess_sums;
+
+/* Measured, of one pair at one bound. */
+typedef struct comet_assess_factor {
+    double factor;
+    int64_t measured; /* how often; 0: it is 1 */
+} comet_assess_factor;
 
 /* The same of a tensor's own error. */
 typedef struct comet_assess_own {
@@ -26,7 +33,7 @@ typedef struct comet_assess_own {
     comet_histogram errors;
 } comet_assess_own;
 
-enum { COMET_ASSESS_BLOCKS = 9 };
+enum { COMET_ASSESS_BLOCKS = 10 };
 
 struct comet_assess {
     comet_allocator allocator_copy;
@@ -43,6 +50,7 @@ struct comet_assess {
     int32_t *place;                    /* by tensor: in `chosen`, -1 */
     comet_assess_pair *pairs;          /* those of a tensor together */
     comet_assess_sums *sums;           /* bounds x pairs */
+    comet_assess_factor *factors;      /* bounds x pairs */
     comet_assess_own *own;             /* bounds x chosen */
     double *gradient_squares;          /* by parameter: sum over batches of the mean square */
     int64_t *offsets;                  /* by parameter: of its gradient in `lossless`; -1: no tensor reaches it */
@@ -52,7 +60,8 @@ struct comet_assess {
     float *loaded;                     /* room for what a stream gives back */
     size_t lossless_values, loaded_values;
 
-    int bound; /* of the pass */
+    int bound;     /* of the pass */
+    int64_t turns; /* batches from which factors were measured */
     struct {
         void *memory;
         size_t bytes;
@@ -64,6 +73,8 @@ struct comet_assess {
 comet_status comet_assess_keep(comet_assess *a, comet_message *message); /* nothing lossy: gradients, rms of tensors */
 comet_status comet_assess_predict(comet_assess *a, comet_message *message); /* all compressed: as in training */
 void comet_assess_compare(comet_assess *a, int32_t chosen);
+comet_status comet_assess_see_rms(comet_assess *a, comet_message *message);   /* of tensors alone */
+comet_status comet_assess_factors(comet_assess *a, comet_message *message);   /* all compressed: measured factors */
 comet_status comet_assess_saved(void *assess, const comet_step_saved *saved); /* comet_step_watch */
 
 /* The bound of a chosen tensor at a->bound, absolute. */
@@ -71,6 +82,10 @@ double comet_assess_bound(const comet_assess *a, int32_t chosen);
 
 static inline comet_assess_sums *comet_assess_sums_of(const comet_assess *a, int bound, int32_t pair) {
     return &a->sums[(int64_t)bound * a->pair_count + pair];
+}
+
+static inline comet_assess_factor *comet_assess_factor_of(const comet_assess *a, int bound, int32_t pair) {
+    return &a->factors[(int64_t)bound * a->pair_count + pair];
 }
 
 static inline comet_assess_own *comet_assess_own_of(const comet_assess *a, int bound, int32_t chosen) {

@@ -11,6 +11,10 @@ int64_t comet_assess_passes(const comet_assess *a) {
     return 1 + (int64_t)a->options.bounds * (1 + a->chosen_count);
 }
 
+int64_t comet_assess_learn_passes(const comet_assess *a) {
+    return 1 + (int64_t)a->options.bounds;
+}
+
 /* All tensors without loss but for those that are to be compressed: one, all of the chosen (-1), or none (-2). */
 enum { ALL = -1, NONE = -2 };
 
@@ -23,23 +27,48 @@ static void set_bounds(comet_assess *a, int32_t which) {
     }
 }
 
-static comet_status pass(comet_assess *a, comet_probe *probe, int32_t which, const char *what, comet_message *message) {
-    const comet_step_watch watch = {.saved = comet_assess_saved, .context = a};
+static comet_status compute(comet_assess *a, comet_probe *probe, int32_t which, comet_message *message) {
     if (a->options.stop && *a->options.stop)
         return comet_message_set(message, COMET_ERROR_IO, "stopped");
     set_bounds(a, which);
     probe->bounds = a->bounds;
     probe->collect = which < 0;
+    return comet_trainer_probe(a->trainer, probe, message);
+}
+
+static void report(const comet_assess *a, comet_status status, const char *what) {
+    if (status == COMET_OK && a->options.progress)
+        a->options.progress(a->options.context, what);
+}
+
+static comet_status pass(comet_assess *a, comet_probe *probe, int32_t which, const char *what, comet_message *message) {
+    const comet_step_watch watch = {.saved = comet_assess_saved, .context = a};
     probe->watch = which == ALL ? &watch : NULL;
-    comet_status status = comet_trainer_probe(a->trainer, probe, message);
+    comet_status status = compute(a, probe, which, message);
     if (status == COMET_OK && which == NONE)
         status = comet_assess_keep(a, message);
     if (status == COMET_OK && which == ALL)
         status = comet_assess_predict(a, message);
     if (status == COMET_OK && which != NONE)
         comet_assess_compare(a, which);
-    if (status == COMET_OK && a->options.progress)
-        a->options.progress(a->options.context, what);
+    report(a, status, what);
+    return status;
+}
+
+/* Bounds are in units of the batch's own rms, which a pass without loss shows. */
+comet_status comet_assess_learn(comet_assess *a, const uint8_t *pixels, const int32_t *labels, comet_message *message) {
+    comet_probe probe = {.pixels = pixels, .labels = labels, .turn = a->turns++};
+    a->bound = 0;
+    comet_status status = compute(a, &probe, NONE, message);
+    if (status == COMET_OK)
+        status = comet_assess_see_rms(a, message);
+    report(a, status, "measured factors");
+    for (; a->bound < a->options.bounds && status == COMET_OK; a->bound++) {
+        status = compute(a, &probe, ALL, message);
+        if (status == COMET_OK)
+            status = comet_assess_factors(a, message);
+        report(a, status, "measured factors");
+    }
     return status;
 }
 
@@ -97,12 +126,48 @@ void comet_assess_get_row(const comet_assess *a, int bound, int row, comet_asses
                             .measured = sqrt(s->measured / n),
                             .joint_predicted = sqrt(s->joint_predicted / n),
                             .joint_measured = sqrt(s->joint_measured / n),
+                            .factor = comet_assess_factor_of(a, bound, row)->factor,
+                            .measured_times = comet_assess_factor_of(a, bound, row)->measured,
                             .gradient_rms = sqrt(a->gradient_squares[pair->parameter] / n),
                             .values = p->count,
                             .errors = &s->errors};
     f->ratio = ratio(f->predicted, f->measured);
     f->joint_ratio = ratio(f->joint_predicted, f->joint_measured);
+    f->ratio_with_factor = ratio(sqrt(s->with_factor / n), f->measured);
+    f->joint_ratio_with_factor = ratio(sqrt(s->joint_with_factor / n), f->joint_measured);
     name_uses(a, pair, f->use, sizeof f->use);
+}
+
+/* 1: the first row of a layer's weights, all of whose rows say the same of all tensors together. */
+static int stands_for_layer(const comet_assess *a, int32_t row) {
+    const comet_assess_pair *pair = &a->pairs[row];
+    for (int32_t i = 0; i < row; i++)
+        if (a->pairs[i].parameter == pair->parameter)
+            return 0;
+    return comet_graph_parameter(a->graph, pair->parameter)->kind <= COMET_LINEAR_WEIGHT &&
+           a->gradient_squares[pair->parameter] > 0;
+}
+
+void comet_assess_get_joint(const comet_assess *a, int bound, comet_assess_joint *j) {
+    double measured = 0, predicted = 0, with = 0;
+    *j = (comet_assess_joint){.largest = (double)NAN, .largest_of = ""};
+    for (int32_t i = 0; i < a->pair_count; i++) {
+        const comet_assess_sums *s = comet_assess_sums_of(a, bound, i);
+        if (!stands_for_layer(a, i))
+            continue;
+        const double squares = a->gradient_squares[a->pairs[i].parameter], part = s->joint_measured / squares;
+        measured += part;
+        predicted += s->joint_predicted / squares;
+        with += s->joint_with_factor / squares;
+        j->layers++;
+        if (!(part <= j->largest * j->largest)) {
+            j->largest = sqrt(part);
+            j->largest_of = comet_graph_parameter(a->graph, a->pairs[i].parameter)->name;
+        }
+    }
+    j->measured = sqrt(measured / j->layers);
+    j->predicted = sqrt(predicted / j->layers);
+    j->with_factor = sqrt(with / j->layers);
 }
 
 int comet_assess_tensors(const comet_assess *a) {

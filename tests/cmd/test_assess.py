@@ -12,7 +12,8 @@ import case
 SMALL = ("--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2", "--quiet")
 LAYER = {"name", "use", "gradient", "bound", "error_rel", "sigma_predicted", "sigma_measured", "ratio",
          "joint_sigma_predicted", "joint_sigma_measured", "joint_ratio", "gradient_rms", "values", "mean_over_sigma",
-         "within_sigma", "excess_kurtosis", "distance_normal"}
+         "within_sigma", "excess_kurtosis", "distance_normal", "factor", "factor_measured", "ratio_with_factor",
+         "joint_ratio_with_factor"}
 TENSOR = {"name", "bound", "error_rel", "rms", "values", "zeros", "exact", "variance_ratio", "mean_over_bound",
           "distance_uniform", "largest_over_bound"}
 
@@ -72,6 +73,36 @@ class Assess(case.Case):
                 for name, part in (("median", 0.5), ("p10", 0.1), ("p90", 0.9)):
                     self.assertAlmostEqual(line[key][name], quantile(values, part), places=5)
         self.assertEqual([s["bound"] for s in summary["tensors"]], ["0.05", "0.3"])
+
+    def test_joint(self):
+        """The error of each layer's gradient in parts of it, with all tensors compressed: rms over layers."""
+        report = self.assess("--error-rel", "0.3", "--batches", "1")
+        layers = {row["gradient"]: row for row in report["layers"] if row["use"] != "norm_scale"}
+        (joint,) = report["summary"]["joint"]
+        self.assertEqual((joint["bound"], joint["layers"]), ("0.3", len(layers)))
+        for key, sigma in (("measured", "joint_sigma_measured"), ("predicted", "joint_sigma_predicted")):
+            parts = [row[sigma] / row["gradient_rms"] for row in layers.values()]
+            self.assertAlmostEqual(joint[key], math.sqrt(sum(x * x for x in parts) / len(parts)), places=5)
+        worst = max(layers.values(), key=lambda row: row["joint_sigma_measured"] / row["gradient_rms"])
+        self.assertEqual(joint["largest_of"], worst["gradient"])
+        self.assertEqual(joint["with_factor"], joint["predicted"])
+
+    def test_factors(self):
+        """Measured on other batches; without them there are none, but for the controller's own bounds."""
+        report = self.assess("--error-rel", "0.3", "--batches", "1", "--factors", "12")
+        self.assertEqual(report["factors"], 12)
+        for row in report["layers"]:
+            self.assertGreater(row["factor_measured"], 0, row)
+            self.assertTrue(0.25 <= row["factor"] <= 8, row)
+            self.assertAlmostEqual(row["ratio_with_factor"], row["factor"] * row["ratio"], places=5)
+        self.assertGreater(len({row["factor"] for row in report["layers"]}), 10)
+        plain = self.assess("--error-rel", "0.3", "--batches", "1")
+        self.assertEqual({(row["factor"], row["factor_measured"]) for row in plain["layers"]}, {(1, 0)})
+        settings = ("--steps", "12", "--batches", "1", "--error-rel", "control")
+        own = self.assess(*settings, "--control", "comet:warmup=2:every=1")["layers"]
+        self.assertGreater(max(row["factor_measured"] for row in own), 0)
+        none = self.assess(*settings, "--control", "comet:warmup=2:every=1:measured=0")["layers"]
+        self.assertEqual({row["factor_measured"] for row in none}, {0})
 
     def test_same_again(self):
         arguments = ("--steps", "3", "--layers", "layer1.*", "--batches", "1", "--error-rel", "0.1")

@@ -115,7 +115,7 @@ class Sums(Case):
         for optimiser, arrays in (("sgd", 3), ("adamw", 4)):
             plan = self.plan("resnet18", optimiser=optimiser)
             least = 4 * (arrays * parameters + running)
-            self.assertTrue(least <= plan["static_bytes"] <= least * 1.02, (plan["static_bytes"], least))
+            self.assertTrue(least <= plan["static_bytes"] <= least * 1.04, (plan["static_bytes"], least))
 
     def test_classes_change_the_last_layer_only(self):
         ten, thousand = (self.plan("resnet18", classes=n)["static_bytes"] for n in (10, 1000))

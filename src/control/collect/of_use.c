@@ -71,6 +71,8 @@ static void weights_use(const comet_stats_use *u, comet_use_stats *s) {
     s->gradient_squares = l->gradient_squares / l->outputs;
     s->gradient_mean = l->gradient_sizes / (l->positions * l->outputs);
     s->positions = l->positions;
+    s->samples = l->samples;
+    s->buffer = u->buffer;
     s->acgc = acgc_of_layer(u);
 }
 

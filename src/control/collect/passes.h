@@ -38,6 +38,7 @@ comet_status comet_take_layer(const comet_layer_pass *given, int how, comet_laye
 typedef struct comet_layer_shape {
     int64_t outputs, inputs; /* channels */
     double positions;        /* batch * H' * W' */
+    double samples;          /* batch */
     double pixels;           /* batch * H * W */
     double inside, kernel;   /* as in comet_stats_layer */
     uint32_t what;

@@ -106,6 +106,7 @@ comet_layer_shape comet_layer_shape_of(const comet_layer *l, uint32_t what) {
     return (comet_layer_shape){.outputs = l->out.channels,
                                .inputs = l->in.channels,
                                .positions = (double)comet_maps_pixels(&l->out),
+                               .samples = (double)l->out.images,
                                .pixels = (double)comet_maps_pixels(&l->in),
                                .inside = comet_layer_inside(l),
                                .kernel = (double)l->kernel[0] * l->kernel[1],
@@ -144,6 +145,7 @@ comet_status comet_end_layer(const comet_layer_shape *shape, const comet_layer_s
     layer->batches++;
     layer->inside += shape->inside;
     layer->positions += shape->positions;
+    layer->samples += shape->samples;
     layer->outputs = (double)shape->outputs;
     layer->kernel = shape->kernel;
     memcpy(layer->stride, shape->stride, sizeof layer->stride);

@@ -18,6 +18,7 @@
 #include "comet/threads.h"
 #include "comet/use_stats.h"
 #include "data/image/normalise.h"
+#include "train/backend/errors.h"
 #include "train/backend/holder.h"
 #include "train/graph/graph_impl.h"
 #include "train/optimiser/optimiser.h"
@@ -179,6 +180,7 @@ struct comet_backend {
     size_t alignment; /* of buffers; 0: COMET_ALIGNMENT is enough */
     int fuses_sums;   /* 1: batch norms add what a sum behind them adds */
     const comet_backend_statistics *statistics;
+    const comet_backend_errors *errors; /* NULL: it measures none */
     /* 1: it can compute this node at this batch, forward and, if training, backward. */
     int (*supports)(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch, int training);
     const comet_op_kernel *kernels[COMET_OP_KINDS]; /* NULL: unknown kind */

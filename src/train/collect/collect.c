@@ -95,11 +95,12 @@ void comet_collect_free(comet_collect *c) {
         return;
     if (c->workspace_bytes)
         c->backend->space->give(c->backend->space, c->workspace, c->workspace_bytes);
+    comet_collect_give_turns(c);
     comet_memory_give(c->allocator, c, c->bytes);
 }
 
 size_t comet_collect_bytes(const comet_collect *c) {
-    return c->bytes + c->workspace_bytes;
+    return c->bytes + c->workspace_bytes + c->bytes_of_turns;
 }
 
 /* ---- the list ---- */
@@ -151,7 +152,7 @@ comet_status comet_collect_new(const comet_plan *plan, uint32_t needs, const com
                                  "a tensor is read by more than %d layers: no controller can set its bound; give one",
                                  COMET_COLLECT_MOST_USES);
     }
-    if (!take_workspace(c, plan)) {
+    if (!take_workspace(c, plan) || (needs & COMET_NEEDS_MEASURED && !comet_collect_take_turns(c, plan))) {
         comet_collect_free(c);
         return comet_message_memory(message);
     }

@@ -21,7 +21,8 @@ typedef struct comet_collect comet_collect;
 /*
  * The tensors are the plan's that are stored by `eb` and whose bound is not given (comet_form.fixed). Other plans of
  * the same graph and batch may be run afterwards: what they have not is not observed. `needs`: what the controller
- * says of itself (COMET_NEEDS_ACGC costs more, the rest is always collected). The graph must outlive it.
+ * says of itself (COMET_NEEDS_ACGC and COMET_NEEDS_MEASURED cost more, the rest is always collected). The graph must
+ * outlive it.
  */
 comet_status comet_collect_new(const comet_plan *plan, uint32_t needs, const comet_allocator *allocator,
                                comet_collect **collect, comet_message *message);
@@ -32,6 +33,12 @@ const comet_control_tensor *comet_collect_tensors(const comet_collect *collect, 
 
 /* The tensor of an entry of any plan; -1: its bound is not the controller's. */
 int32_t comet_collect_find(const comet_collect *collect, const comet_plan_entry *entry);
+
+/*
+ * Whose errors are measured on the updates that begin after this, if anyone's (docs/measured.md): the n-th of those
+ * that statistics are wanted of. Not called: the same ones each time.
+ */
+void comet_collect_set_turn(comet_collect *collect, int64_t turn);
 
 /* A new update: nothing has been seen. */
 void comet_collect_begin(comet_collect *collect);
@@ -75,10 +82,13 @@ void comet_collect_saved(comet_collect *collect, const comet_plan_entry *entry, 
 /*
  * Before the backward of call->node: inputs and output gradient are there. `norm_side`: of a SiLU, the side data of
  * the batch norm before it; NULL if there is none. A batch norm whose input comes in parts is told of each part
- * instead, when it is in call->x[0] for the first time.
+ * instead, when it is in call->x[0] for the first time; and `again`, before that part's gradient is made.
  */
 void comet_collect_backward(comet_collect *collect, const comet_op_call *call, const float *norm_side);
-void comet_collect_part(comet_collect *collect, const comet_op_call *call, int part, int parts);
+void comet_collect_part(comet_collect *collect, const comet_op_call *call, int part, int parts, int again);
+
+/* In forward, before a node is computed. */
+void comet_collect_forward(comet_collect *collect, const comet_op_call *call);
 
 /* How many bytes were read for statistics since comet_collect_new: what collecting costs. */
 uint64_t comet_collect_read_bytes(const comet_collect *collect);

@@ -57,6 +57,56 @@ typedef struct comet_collect_node {
     } seen;
 } comet_collect_node;
 
+/*
+ * ---- measured errors (docs/measured.md) ----
+ *
+ * Sums over the update of what one use's error adds to some values of the gradient that it reaches. Where two uses of
+ * a tensor reach the same gradient the first of them has both.
+ */
+typedef struct comet_collect_measured {
+    int seen;   /* batches of the update */
+    int values; /* of the gradient */
+    /* Of a layer's weights: comet_errors_layer's. */
+    int count, other, others;
+    double sums[COMET_ERRORS_SUMS];
+} comet_collect_measured;
+
+enum { COMET_COLLECT_MOST_KEPT = 10 };
+
+/* A tensor of which some channels are kept as they were, on an update. */
+typedef struct comet_collect_kept {
+    int32_t tensor;
+    int first, width;
+    int64_t rows, filled; /* in all, and of the batch so far */
+    /*
+     * In the backend's space: the channels; what a SiLU's backward or the error of dX needs beside them (NULL: nothing
+     * does); and of each image, for squeeze-excites.
+     */
+    float *exact, *second, *small;
+    const float *error;       /* of dX, when its backward has been: one of the above; NULL: not yet */
+    int has_factors, has_own; /* 1: in `small`, a channel scale's factors; the error of their gradient */
+    int has_curve;            /* 1: in `second`, what a SiLU's backward gives less */
+    double norm[4 * COMET_ERRORS_WIDTH];
+    comet_collect_measured *uses; /* by use of the tensor */
+} comet_collect_kept;
+
+/* Where a tensor stands in the turns, and how much room its channels take. */
+typedef struct comet_collect_turn {
+    int pack, width, needs_second, needs_small; /* pack -1: it is not measured */
+    int has_relu;                               /* a norm's input that is stored once: behind the norm */
+} comet_collect_turn;
+
+typedef struct comet_collect_keeping {
+    int packs, most_uses; /* packs 0: nothing is kept */
+    int64_t turn;
+    comet_collect_turn *turns; /* by tensor */
+    comet_collect_measured *measured;
+    comet_collect_kept kept[COMET_COLLECT_MOST_KEPT];
+    int count, batches; /* kept on this update, which has so many so far */
+    char *memory;       /* in the backend's space: room for a pack, then the workspace */
+    size_t room, bytes;
+} comet_collect_keeping;
+
 struct comet_collect {
     comet_allocator allocator_copy;
     const comet_allocator *allocator;
@@ -65,7 +115,7 @@ struct comet_collect {
     int batch, acgc;
     int too_many;        /* uses of one tensor */
     comet_status status; /* of what was seen: the first that is not to be expected */
-    size_t bytes;
+    size_t bytes, bytes_of_turns;
     int32_t count;
     comet_collect_tensor *tensors;
     comet_control_tensor *list;
@@ -79,6 +129,7 @@ struct comet_collect {
     void *workspace;
     size_t workspace_bytes;
     uint64_t read_bytes;
+    comet_collect_keeping keeping;
 };
 
 /* How statistics are computed. */
@@ -102,5 +153,34 @@ size_t comet_collect_tensor_workspace(const comet_backend *b, const comet_graph 
 
 /* collect_uses.c: a tensor's uses, from the plan. */
 void comet_collect_find_uses(comet_collect *c, const comet_plan *plan);
+
+/* ---- collect_kept.c: which channels of which tensors are kept as they were ---- */
+
+/* The turns, and memory for them; 0: there was none. */
+int comet_collect_take_turns(comet_collect *c, const comet_plan *plan);
+void comet_collect_give_turns(comet_collect *c);
+
+/* Whose turn it is, and that nothing was seen: of an update, of a batch. */
+void comet_collect_turns_begin(comet_collect *c);
+void comet_collect_turns_batch(comet_collect *c);
+void comet_collect_turns_end(comet_collect *c);
+
+/* Values of a tensor before compressing, images in order. */
+void comet_collect_keep(comet_collect *c, int32_t tensor, const comet_tensor *values, const comet_codec_grid *grid);
+
+/* 1: all of the batch is there. */
+int comet_collect_is_whole(const comet_collect_kept *k);
+
+/* ---- collect_errors.c: what their errors do to gradients ---- */
+
+/* At a node's backward, after statistics. `part` of a batch norm's input is there, for the first time or `again`. */
+void comet_collect_errors(comet_collect *c, const comet_op_call *call);
+void comet_collect_part_errors(comet_collect *c, const comet_op_call *call, int part, int parts, int again);
+
+/* Of a tensor's uses, whose model is in `stats`: measured over predicted sigma, into stats->factor; 0 where not. */
+void comet_collect_factors(comet_collect *c, int32_t tensor, double bound, comet_use_stats *stats);
+
+/* A value of a batch, or of a part of it. */
+comet_tensor comet_collect_tensor_of(const comet_backend *b, const comet_graph *g, comet_value v, int images);
 
 #endif

@@ -3,7 +3,7 @@
 #include "train/collect/collect_impl.h"
 
 /* A value of a batch, or of a part of it. */
-static comet_tensor tensor_of(const comet_backend *b, const comet_graph *g, comet_value v, int images) {
+comet_tensor comet_collect_tensor_of(const comet_backend *b, const comet_graph *g, comet_value v, int images) {
     const comet_shape *s = comet_value_shape(g, v);
     comet_tensor t;
     comet_tensor_init_on(&t, b->device, NULL, b->dtype, COMET_NHWC, 4,
@@ -34,8 +34,8 @@ static void layer_pass(const comet_backend *b, const comet_graph *g, const comet
                    (wants & COMET_WANT_COMMON ? COMET_STATS_COMMON : 0u);
     t->pass.input = &t->x;
     t->pass.gradient = &t->dy;
-    t->x = tensor_of(b, g, node->input[0], batch);
-    t->dy = tensor_of(b, g, node->output, batch);
+    t->x = comet_collect_tensor_of(b, g, node->input[0], batch);
+    t->dy = comet_collect_tensor_of(b, g, node->output, batch);
     if (node->kind != COMET_OP_CONV)
         return;
     const comet_conv2d *conv = &node->as.conv;
@@ -69,8 +69,8 @@ typedef struct norm_tensors {
 static void norm_pass(const comet_backend *b, const comet_graph *g, const comet_node *node, int images, int acgc,
                       norm_tensors *t) {
     t->pass = (comet_norm_pass)COMET_NORM_PASS_INIT;
-    t->x = tensor_of(b, g, node->input[0], images);
-    t->dy = tensor_of(b, g, node->output, images);
+    t->x = comet_collect_tensor_of(b, g, node->input[0], images);
+    t->dy = comet_collect_tensor_of(b, g, node->output, images);
     t->pass.values = &t->x;
     t->pass.gradient = &t->dy;
     t->pass.acgc = acgc;
@@ -107,8 +107,8 @@ typedef struct silu_tensors {
 static void silu_pass(const comet_backend *b, const comet_graph *g, const comet_node *node, int batch,
                       silu_tensors *t) {
     t->pass = (comet_silu_pass)COMET_SILU_PASS_INIT;
-    t->y = tensor_of(b, g, node->input[0], batch);
-    t->dz = tensor_of(b, g, node->output, batch);
+    t->y = comet_collect_tensor_of(b, g, node->input[0], batch);
+    t->dz = comet_collect_tensor_of(b, g, node->output, batch);
     t->pass.input = &t->y;
     t->pass.gradient = &t->dz;
 }
@@ -141,8 +141,8 @@ typedef struct scale_tensors {
 static void scale_pass(const comet_backend *b, const comet_graph *g, const comet_node *node, int batch,
                        scale_tensors *t) {
     t->pass = (comet_scale_pass)COMET_SCALE_PASS_INIT;
-    t->s = tensor_of(b, g, node->input[1], batch);
-    t->dy = tensor_of(b, g, node->output, batch);
+    t->s = comet_collect_tensor_of(b, g, node->input[1], batch);
+    t->dy = comet_collect_tensor_of(b, g, node->output, batch);
     t->pass.factors = &t->s;
     t->pass.gradient = &t->dy;
 }
@@ -175,12 +175,14 @@ void comet_collect_backward(comet_collect *c, const comet_op_call *call, const f
     else if (n->wants & COMET_WANT_FACTORS)
         status = see_factors(c, call, n);
     comet_collect_check(c, status);
+    comet_collect_errors(c, call);
 }
 
-void comet_collect_part(comet_collect *c, const comet_op_call *call, int part, int parts) {
+void comet_collect_part(comet_collect *c, const comet_op_call *call, int part, int parts, int again) {
     comet_collect_node *n = node_of(c, call);
-    if (n->wants & COMET_WANT_NORM)
+    if (n->wants & COMET_WANT_NORM && !again)
         comet_collect_check(c, see_norm(c, call, part, parts, n));
+    comet_collect_part_errors(c, call, part, parts, again);
 }
 
 /* ---- by kind ---- */

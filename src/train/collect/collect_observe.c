@@ -2,6 +2,24 @@
 /* From what was seen of tensors and layers to what a controller is told of a tensor's uses. */
 #include "train/collect/collect_impl.h"
 
+/* ---- momentum ---- */
+
+typedef struct momentum_means {
+    double in_gradients, as_it_is; /* in units of the gradient; of the optimiser's own numbers */
+} momentum_means;
+
+/* Errors are judged beside it: it is as large as the gradients that were seen. */
+static momentum_means momentum_of(const comet_collect_update *u, int parameter) {
+    const comet_optimiser *o = u->optimiser;
+    const double scale = u->scale > 0 ? u->scale : 1, mean = u->means[parameter];
+    if (o->kind == COMET_ADAMW) {
+        const double beta1 = u->momentum > 0 ? u->momentum : o->beta1;
+        return (momentum_means){scale * comet_momentum_adam(mean, beta1, u->updates), scale * mean};
+    }
+    const double momentum = o->momentum > 0 && u->momentum > 0 ? u->momentum : o->momentum;
+    return (momentum_means){scale * comet_momentum_sgd(mean, momentum, u->updates), scale * mean};
+}
+
 /* ---- uses ---- */
 
 static const comet_collect_node *node_at(const comet_collect *c, int node) {
@@ -52,26 +70,17 @@ static void set_parts(comet_collect *c, const comet_collect_tensor *t, const com
 }
 
 static comet_status stats_of(comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
-                             double momentum, comet_use_stats *stats) {
+                             momentum_means momentum, comet_use_stats *stats) {
     comet_stats_use use = COMET_STATS_USE_INIT;
     use.kind = u->kind;
     use.tensor = &t->all;
-    use.momentum = momentum;
+    use.momentum = momentum.in_gradients;
+    use.buffer = momentum.as_it_is;
     set_parts(c, t, u, &use);
     return comet_stats_of_use(&use, stats);
 }
 
 /* ---- observations ---- */
-
-/* Errors are judged beside it: it is as large as the gradients that were seen. */
-static double momentum_of(const comet_collect_update *u, int parameter) {
-    const comet_optimiser *o = u->optimiser;
-    const double scale = u->scale > 0 ? u->scale : 1;
-    if (o->kind == COMET_ADAMW)
-        return scale * comet_momentum_adam(u->means[parameter], u->momentum > 0 ? u->momentum : o->beta1, u->updates);
-    const double momentum = o->momentum > 0 && u->momentum > 0 ? u->momentum : o->momentum;
-    return scale * comet_momentum_sgd(u->means[parameter], momentum, u->updates);
-}
 
 /* 1: all layers that say something of it had their backward. */
 static int is_seen(const comet_collect *c, const comet_collect_tensor *t) {
@@ -97,6 +106,7 @@ const comet_control_observation *comet_collect_observation(comet_collect *c, con
     for (int i = 0; i < t->use_count; i++)
         comet_collect_check(c, stats_of(c, t, &t->uses[i], momentum_of(update, t->uses[i].parameter), &stats[i]));
     c->sizes[tensor] = comet_stats_tensor_size(&t->all, t->values);
+    comet_collect_factors(c, tensor, c->sizes[tensor].bound, stats);
     *o = (comet_control_observation){.tensor = tensor,
                                      .size_count = 1,
                                      .rms = comet_stats_tensor_rms(&t->all),

@@ -9,12 +9,14 @@ void comet_collect_begin(comet_collect *c) {
     }
     for (int i = 0; i < c->graph->node_count; i++)
         comet_collect_node_begin(c->graph, i, &c->nodes[i]);
+    comet_collect_turns_begin(c);
     c->status = COMET_OK;
 }
 
 void comet_collect_batch_begin(comet_collect *c) {
     for (int32_t i = 0; i < c->count; i++)
         c->tensors[i].now = (comet_collect_stored){0};
+    comet_collect_turns_batch(c);
 }
 
 void comet_collect_batch_end(comet_collect *c) {
@@ -28,6 +30,7 @@ void comet_collect_batch_end(comet_collect *c) {
         all->bound += now->bound;
         all->streams += now->streams;
     }
+    comet_collect_turns_end(c);
 }
 
 static void add_stream(comet_collect_stored *now, const comet_stats_tensor *stream) {
@@ -59,6 +62,7 @@ void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const come
     pass.relu = grid && e->has_relu;
     comet_collect_check(c, c->backend->statistics->see_tensor(c->backend, &pass, &exec, &stream));
     add_stream(&t->now, &stream);
+    comet_collect_keep(c, tensor, values, grid);
     if (!pass.values)
         return;
     t->all.has_alike = stream.has_alike;

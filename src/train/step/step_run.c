@@ -26,6 +26,8 @@ static comet_status forward_node(comet_step *s, int i) {
     call.y = comet_step_at(s, n->y);
     call.add = comet_step_at(s, n->add);
     call.scratch = comet_step_at(s, n->scratch_forward);
+    if (s->options->collect)
+        comet_collect_forward(s->options->collect, &call);
     if (n->save_norm >= 0) /* its output is not held, it is rebuilt; but for that of a sum */
         return comet_step_hold_norm(s, n->save_norm, n->save, &call);
     return n->save >= 0 ? comet_step_hold_output(s, n->save, &call)

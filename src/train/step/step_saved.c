@@ -187,14 +187,15 @@ comet_status comet_step_see_held(void *step, const comet_held_part *part) {
     return watch && watch->saved ? watch->saved(watch->context, &(comet_step_saved){e, part}) : COMET_OK;
 }
 
-/* A norm's input is looked at while it is there, each part once. */
+/* A norm's input is looked at while it is there, each part once; by parts, twice. */
 static void collect_norm(comet_step *s, int part) {
     comet_step_norm *n = &s->norm;
-    if (part != n->seen)
+    const int again = part != n->seen;
+    if (again && !n->by_parts)
         return;
-    n->seen++;
+    n->seen += !again;
     if (n->by_parts)
-        comet_collect_part(s->options->collect, n->call, part, n->parts);
+        comet_collect_part(s->options->collect, n->call, part, n->parts, again);
     else if (n->seen == n->parts)
         comet_collect_backward(s->options->collect, n->call, NULL);
 }

@@ -9,7 +9,7 @@
 
 static const char known[] =
     "c, floor, ceiling, warmup, warmup-bound, window, every, adaptive, moved, smoothing, loosen, spike, tighten, "
-    "recover, most-skips; budget: bytes, error; acgc: e; fixed: a number, absolute";
+    "recover, most-skips, measured; budget: bytes, error; acgc: e; fixed: a number, absolute";
 
 /* The controller whose name the text begins with, the longest if several do; *length: of the name. */
 static const comet_control_methods *find(const char *text, size_t *length) {
@@ -62,6 +62,7 @@ static int set_count(const char *key, double value, comet_control_options *o) {
             return 1;
         }
     int32_t *flag = strcmp(key, "adaptive") == 0     ? &o->adaptive
+                    : strcmp(key, "measured") == 0   ? &o->measured
                     : strcmp(key, "most-skips") == 0 ? &o->most_skips
                                                      : NULL;
     if (flag)
@@ -108,9 +109,13 @@ comet_status comet_control_read(const char *text, const comet_control_methods **
     size_t length;
     *methods = find(text, &length);
     if (!*methods)
-        return comet_message_set(message, COMET_ERROR_ARGUMENT,
-                                 "there is no controller '%.60s'; there are comet, comet:paper, acgc, fixed and budget",
-                                 text);
+        return comet_message_set(
+            message, COMET_ERROR_ARGUMENT,
+            "there is no controller '%.60s'; there are comet, comet:mean, comet:paper, acgc, fixed and budget", text);
+    if (*methods == comet_control_find("comet:paper")) { /* which looks every 1000 iterations, at what there is then */
+        options->adaptive = 0;
+        options->smoothing = 1;
+    }
     comet_status status = COMET_OK;
     for (const char *at = text + length; *at && status == COMET_OK; at += length) {
         length = strcspn(++at, ":");

@@ -2,7 +2,7 @@
 /*
  * Controllers as a user names them: a name, then settings behind colons.
  *
- *     comet, comet:c=0.3, comet:paper:c=0.1     calibration; floor, ceiling, warmup, warmup-bound, window, every,
+ *     comet, comet:c=0.3, comet:mean:c=0.1     calibration; floor, ceiling, warmup, warmup-bound, window, every,
  *                                               smoothing, loosen, spike
  *     fixed:0.1                                 relative to the rms; fixed:absolute=0.01
  *     acgc, acgc:e=0.5

@@ -15,6 +15,7 @@ typedef struct comet_probe {
     const int32_t *labels;
     const comet_control_bound_value *bounds; /* of the controller's tensors, in their order; a value of 0 is lossless */
     int collect;                             /* 1: statistics are gathered anew, for comet_probe_observation */
+    int64_t turn;                            /* whose errors are measured then: comet_collect_set_turn */
     const comet_step_watch *watch;           /* NULL: none */
 } comet_probe;
 

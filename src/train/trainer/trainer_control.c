@@ -9,13 +9,18 @@
 
 /* ---- making one ---- */
 
+static uint32_t needs_of(const comet_trainer_parts *parts) {
+    const uint32_t without = parts->control_options.measured ? 0 : COMET_NEEDS_MEASURED;
+    return parts->methods->needs & ~without;
+}
+
 /* The tensors are those of the plan without any budget: they stay the same whatever plan is run. */
 comet_status comet_trainer_control_parts(comet_trainer_parts *parts, const comet_trainer_options *options,
                                          comet_message *message) {
     const comet_saving none = {0};
     comet_status status = comet_trainer_plan_with(parts, options, &none, message);
     if (status == COMET_OK)
-        status = comet_collect_new(parts->plan, parts->methods->needs, parts->allocator, &parts->collect, message);
+        status = comet_collect_new(parts->plan, needs_of(parts), parts->allocator, &parts->collect, message);
     if (status != COMET_OK)
         return status;
     parts->static_bytes = comet_collect_bytes(parts->collect);
@@ -56,8 +61,10 @@ const char *comet_trainer_use_name(const comet_trainer *t, int32_t tensor, int32
 
 void comet_trainer_control_begin(comet_trainer *t) {
     t->collects = comet_control_wants(t->control, comet_trainer_iteration(t, t->batches));
-    if (t->collects)
-        comet_collect_begin(t->parts.collect);
+    if (!t->collects)
+        return;
+    comet_collect_set_turn(t->parts.collect, comet_trainer_iteration(t, t->batches) / t->parts.control_options.every);
+    comet_collect_begin(t->parts.collect);
 }
 
 void comet_trainer_control_bounds(comet_trainer *t) {

@@ -41,8 +41,10 @@ comet_status comet_trainer_probe(comet_trainer *t, const comet_probe *probe, com
                                         .seed = t->options.seed,
                                         .step = (uint64_t)t->batches};
     comet_step_result result;
-    if (probe->collect)
+    if (probe->collect) {
+        comet_collect_set_turn(t->parts.collect, probe->turn);
         comet_collect_begin(t->parts.collect);
+    }
     set_bounds(t, probe->bounds);
     comet_status status = comet_graph_copy_running(t->parts.graph, t->running, 0);
     if (status != COMET_OK)

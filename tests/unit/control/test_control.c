@@ -421,10 +421,10 @@ static void test_acgc_takes_the_least(void **state) {
     comet_control_free(control);
 }
 
-static void test_paper_form_is_an_option(void **state) {
+static void test_mean_form_is_an_option(void **state) {
     (void)state;
     comet_control_options o = plain_options(NULL);
-    comet_control *control = make("comet:paper", &o, &conv_use, 1);
+    comet_control *control = make("comet:mean", &o, &conv_use, 1);
     comet_use_stats stats = {.derivative_squares = 0.25, .gradient_mean = 0.5, .positions = 64.0, .momentum = 1.0};
     comet_control_observation seen = {.tensor = 0, .rms = 1.0, .uses = &stats};
     assert_ok(comet_control_observe(control, 0, &seen, 1));
@@ -432,14 +432,54 @@ static void test_paper_form_is_an_option(void **state) {
     comet_control_free(control);
 }
 
+/* sigma = 0.01 M; eb = sigma / (0.32 L sqrt(N R)): beyond any ceiling, not rounded, no correction, no factor. */
+static void test_paper_as_it_is_written(void **state) {
+    (void)state;
+    comet_control_options o = COMET_CONTROL_OPTIONS_INIT;
+    o.warmup = 0, o.smoothing = 1.0, o.adaptive = 0;
+    const comet_control_use uses[] = {{COMET_USE_NORM_SCALE, -1}, {COMET_USE_CONV_WEIGHTS, -1}};
+    comet_control_tensor tensors[] = {{"read", 1000, 2, uses}, {"norm", 1000, 1, uses}, {"still", 1000, 1, &uses[1]}};
+    comet_use_stats read[] = {{.derivative_squares = 1.0, .gradient_squares = 1e9, .momentum = 1.0},
+                              {.derivative_squares = 0.25,
+                               .gradient_squares = 1e9,
+                               .gradient_mean = 0.001,
+                               .positions = 1e6,
+                               .samples = 64.0,
+                               .momentum = 0.3,
+                               .buffer = 3.0,
+                               .correction = 2.0,
+                               .factor = 3.0}},
+                    still[] = {{.buffer = 3.0, .samples = 64.0, .derivative_squares = 0.25}};
+    comet_control_observation seen[] = {{.tensor = 0, .rms = 1.0, .uses = read},
+                                        {.tensor = 1, .rms = 1.0, .uses = read},
+                                        {.tensor = 2, .rms = 1.0, .uses = still}};
+    comet_control *control = NULL;
+    assert_ok(comet_control_new(comet_control_find("comet:paper"), &o, tensors, 3, &control));
+    assert_ok(comet_control_observe(control, 0, seen, 3));
+    assert_int_equal(comet_control_bound(control, 0).kind, COMET_BOUND_ABSOLUTE);
+    assert_near(bound_of(control), 0.01 * 3.0 / (0.32 * 0.001 * sqrt(64.0 * 0.25)), 1e-12); /* 23 times the rms */
+    for (int i = 1; i < 3; i++) { /* the paper says nothing of it; no gradient limits it */
+        assert_int_equal(comet_control_bound(control, i).kind, COMET_BOUND_RELATIVE);
+        assert_near(comet_control_bound(control, i).value, o.warmup_bound, 0.0);
+    }
+    comet_control_see_rms(control, 0, 0.001);
+    assert_near(bound_of(control), 0.01 * 3.0 / (0.32 * 0.001 * sqrt(64.0 * 0.25)), 1e-12);
+    read[1].buffer = 1.0;
+    assert_ok(comet_control_observe(control, o.window - o.every, seen, 3));
+    assert_near(bound_of(control), 0.01 * 3.0 / (0.32 * 0.001 * sqrt(64.0 * 0.25)), 1e-12);
+    assert_ok(comet_control_observe(control, o.window, seen, 3));
+    assert_near(bound_of(control), 0.01 / (0.32 * 0.001 * sqrt(64.0 * 0.25)), 1e-12);
+    comet_control_free(control);
+}
+
 static void test_names(void **state) {
     (void)state;
-    static const char *const names[] = {"comet", "comet:paper", "acgc", "fixed", "budget"};
-    for (int i = 0; i < 5; i++) {
+    static const char *const names[] = {"comet", "comet:mean", "comet:paper", "acgc", "fixed", "budget"};
+    for (int i = 0; i < 6; i++) {
         assert_string_equal(comet_control_name(i), names[i]);
         assert_string_equal(comet_control_find(names[i])->name, names[i]);
     }
-    assert_null(comet_control_name(5));
+    assert_null(comet_control_name(6));
     assert_null(comet_control_name(-1));
     assert_null(comet_control_find("comet:"));
     assert_null(comet_control_find(NULL));
@@ -733,7 +773,8 @@ int main(void) {
         cmocka_unit_test(test_safety_stops_at_the_floor),
         cmocka_unit_test(test_fixed),
         cmocka_unit_test(test_acgc_takes_the_least),
-        cmocka_unit_test(test_paper_form_is_an_option),
+        cmocka_unit_test(test_mean_form_is_an_option),
+        cmocka_unit_test(test_paper_as_it_is_written),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_floating_point_environment),
         cmocka_unit_test(test_plugin),

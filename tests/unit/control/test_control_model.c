@@ -382,10 +382,10 @@ static void test_paper_form(void **state) {
                              .positions = 1000.0,
                              .error_gain = 2.0,
                              .input_squares = 6.0};
-    double ratio = comet_error_sensitivity_paper(COMET_USE_CONV_WEIGHTS, &stats) /
+    double ratio = comet_error_sensitivity_mean(COMET_USE_CONV_WEIGHTS, &stats) /
                    comet_error_sensitivity(COMET_USE_CONV_WEIGHTS, &stats);
     assert_near(ratio, sqrt(3.0) * 0.32 * sqrt(2.0 / acos(-1.0)), 1e-12);
-    assert_near(comet_error_sensitivity_paper(COMET_USE_NORM_INPUT, &stats), 2.0, 1e-15);
+    assert_near(comet_error_sensitivity_mean(COMET_USE_NORM_INPUT, &stats), 2.0, 1e-15);
 }
 
 static void test_bound_and_sigma_are_inverse(void **state) {

@@ -29,6 +29,7 @@ static struct {
     comet_backend *inner;
     comet_op_kernel kernels[COMET_OP_KINDS];
     comet_backend_statistics statistics;
+    comet_backend_errors errors;
     poisoned_block blocks[POISONED_MOST];
     int depth; /* of calls under way */
     int64_t calls;
@@ -255,6 +256,44 @@ static inline comet_status poisoned_squares(comet_backend *b, const void *values
     return poisoned_close(poisoned.inner->statistics->squares(poisoned.inner, values, count, sum));
 }
 
+/* ---- measured errors ---- */
+
+static inline size_t poisoned_errors_workspace(comet_backend *b, int64_t pixels, int width) {
+    (void)b;
+    return poisoned.inner->errors->workspace(poisoned.inner, pixels, width);
+}
+
+static inline comet_status poisoned_keep(comet_backend *b, const comet_tensor *values, const comet_codec_grid *grid,
+                                         int first, int width, float *kept) {
+    (void)b;
+    poisoned_open();
+    return poisoned_close(poisoned.inner->errors->keep(poisoned.inner, values, grid, first, width, kept));
+}
+
+static inline comet_status poisoned_layer_errors(comet_backend *b, const comet_errors_layer *layer, double *sums) {
+    (void)b;
+    poisoned_open();
+    return poisoned_close(poisoned.inner->errors->layer(poisoned.inner, layer, sums));
+}
+
+static inline comet_status poisoned_norm_errors(comet_backend *b, const comet_errors_norm *norm, double *sums) {
+    (void)b;
+    poisoned_open();
+    return poisoned_close(poisoned.inner->errors->norm(poisoned.inner, norm, sums));
+}
+
+static inline comet_status poisoned_silu_errors(comet_backend *b, const comet_errors_silu *silu) {
+    (void)b;
+    poisoned_open();
+    return poisoned_close(poisoned.inner->errors->silu(poisoned.inner, silu));
+}
+
+static inline comet_status poisoned_scale_errors(comet_backend *b, const comet_errors_scale *scale) {
+    (void)b;
+    poisoned_open();
+    return poisoned_close(poisoned.inner->errors->scale(poisoned.inner, scale));
+}
+
 /* ---- the holder ---- */
 
 typedef struct poisoned_holder {
@@ -398,6 +437,12 @@ static inline comet_status poisoned_backend_new(unsigned threads, const comet_al
                                    .copy = poisoned_copy,
                                    .fill = poisoned_fill,
                                    .find_nonfinite = poisoned_find};
+    poisoned.errors = (comet_backend_errors){.workspace = poisoned_errors_workspace,
+                                             .keep = poisoned_keep,
+                                             .layer = poisoned_layer_errors,
+                                             .norm = poisoned_norm_errors,
+                                             .silu = poisoned_silu_errors,
+                                             .scale = poisoned_scale_errors};
     poisoned.statistics = (comet_backend_statistics){.see_tensor = poisoned_see_tensor,
                                                      .see_layer = poisoned_see_layer,
                                                      .see_norm = poisoned_see_norm,
@@ -410,6 +455,7 @@ static inline comet_status poisoned_backend_new(unsigned threads, const comet_al
                                        .measure = poisoned.inner->measure,
                                        .space = &poisoned.space,
                                        .statistics = &poisoned.statistics,
+                                       .errors = &poisoned.errors,
                                        .supports = poisoned_supports,
                                        .images = poisoned_images,
                                        .loss = poisoned_loss,

@@ -27,7 +27,7 @@ from libcomet.torch import ops
 from libcomet.torch.control_pass import NEEDS_ACGC, NO_MODEL, Guard, Layer, Norm, Pass
 from libcomet.torch.options import PARTS
 
-METHODS = ("comet", "comet:paper", "acgc", "budget", "fixed")
+METHODS = ("comet", "comet:mean", "acgc", "budget", "fixed")
 
 _EVENTS = 4096  # decisions that are remembered
 _LEARNT = 8     # passes of one iteration that are watched for nothing but what there is

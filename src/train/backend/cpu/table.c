@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "train/backend/cpu/errors.h"
 #include "train/backend/cpu/kernels.h"
 
 comet_status comet_cpu_images(const comet_images_call *call) {
@@ -57,6 +58,7 @@ static comet_status measure(comet_backend *backend, const comet_tensor *tensor, 
 void comet_cpu_fill(comet_backend *backend) {
     backend->dtype = COMET_F32;
     backend->statistics = &statistics;
+    backend->errors = &comet_cpu_errors;
     backend->images = comet_cpu_images;
     backend->loss = comet_cpu_loss;
     backend->update = comet_cpu_update;
