@@ -55,10 +55,10 @@ typedef struct comet_trainer_options {
     comet_trainer_hooks hooks;
     /*
      * The most that weights, gradients, optimiser, activations and workspaces take together, with what the backend's
-     * library takes for itself and reserved_bytes for what the caller holds there (data set, prefetch). 0: no limit. What
-     * does not fit is spilled (if there is a directory), then recomputed; what is stored by a codec may be held as it
-     * is where that needs less. If that is not enough, COMET_ERROR_CAPACITY with a line that says the least that would
-     * do.
+     * library takes for itself and reserved_bytes for what the caller holds there (data set, prefetch). 0: no limit.
+     * What does not fit is spilled (if there is a directory), then recomputed; what is stored by a codec may be held as
+     * it is where that needs less. If that is not enough, COMET_ERROR_CAPACITY with a line that says the least that
+     * would do.
      */
     size_t memory_bytes, reserved_bytes;
     const char *spill_directory; /* NULL: none */

@@ -88,10 +88,11 @@ void write_result(const cudnn_job &job, const std::vector<double> &sums) {
     const cudnn_convolution &c = job.convolution;
     const int result = c.result();
     for (size_t i = 0; i < sums.size(); i++) {
-        double v = (double)c.alpha * sums[i];
+        const double sum = (double)c.alpha * sums[i];
+        double v = job.disturbance ? (double)disturbed((float)sum, job.disturbance, i) : sum;
         if (c.beta != 0)
             v += (double)c.beta * (double)read_value(c.type, job.tensors[result], (int64_t)i);
-        write_value(c.type, job.tensors[result], (int64_t)i, disturbed((float)v, job.disturbance, i));
+        write_value(c.type, job.tensors[result], (int64_t)i, (float)v);
     }
 }
 
