@@ -10,7 +10,7 @@ enum {
     PROCESS = 5 << 20, /* its data, and the code of all kinds of matrix products, which the first of them makes */
     EACH_THREAD = 128 << 10,
     /* a convolution in one direction: its code, descriptions and reorders, and our plans' share */
-    EACH_PASS = 32 << 10,
+    EACH_PASS = 34 << 10,
     PASSES = 4,             /* training: forward and two backward; evaluation has its own forward */
     PACKED_DEPTH = 384,     /* a product packs its factors in blocks of at most so many columns, */
     PACKED_ROWS = 9984,     /* each thread so many rows of the larger one, */
