@@ -164,6 +164,11 @@ typedef struct comet_backend_statistics {
                               comet_stats_scale *scale);
     /* The sum of squares of a gradient: fp32. */
     comet_status (*squares)(comet_backend *backend, const void *values, int64_t count, double *sum);
+    /*
+     * NULL: what is seen is there when a call returns. Else it is when this returns, and must have its place until
+     * then; `keep` 0: nobody wants it any more.
+     */
+    comet_status (*settle)(comet_backend *backend, int keep);
 } comet_backend_statistics;
 
 struct comet_backend {

@@ -93,6 +93,7 @@ void comet_collect_check(comet_collect *c, comet_status status) {
 void comet_collect_free(comet_collect *c) {
     if (!c)
         return;
+    comet_collect_drop(c);
     if (c->workspace_bytes)
         c->backend->space->give(c->backend->space, c->workspace, c->workspace_bytes);
     comet_collect_give_turns(c);

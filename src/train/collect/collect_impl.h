@@ -34,6 +34,9 @@ typedef struct comet_collect_tensor {
     comet_collect_use uses[COMET_COLLECT_MOST_USES];
     comet_collect_stored now;
     comet_stats_tensor all; /* of the update's batches */
+    /* Of a backend that settles later: what will be there of the batch's stream; 0: nothing, 2: of its values, too. */
+    comet_stats_tensor late;
+    int is_late;
 } comet_collect_tensor;
 
 /* What is wanted of a node. */
@@ -140,6 +143,9 @@ comet_stats_exec comet_collect_exec(const comet_collect *c);
  * to say.
  */
 void comet_collect_check(comet_collect *c, comet_status status);
+
+/* What is under way of a backend that settles later is not wanted. */
+void comet_collect_drop(comet_collect *c);
 
 /* collect_nodes.c: nothing has been seen of a node; 1: it has a whole batch; the workspace it needs. */
 void comet_collect_node_begin(const comet_graph *g, int node, comet_collect_node *n);

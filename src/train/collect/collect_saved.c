@@ -13,13 +13,51 @@ void comet_collect_begin(comet_collect *c) {
     c->status = COMET_OK;
 }
 
+/* What a batch that failed has left under way is of no use. */
 void comet_collect_batch_begin(comet_collect *c) {
+    comet_collect_drop(c);
     for (int32_t i = 0; i < c->count; i++)
         c->tensors[i].now = (comet_collect_stored){0};
     comet_collect_turns_batch(c);
 }
 
+static void add_stream(comet_collect_tensor *t, const comet_stats_tensor *stream, int has_values) {
+    comet_collect_stored *now = &t->now;
+    now->count += stream->count;
+    now->nonzero += stream->nonzero;
+    now->squares += stream->squares;
+    now->bytes += stream->bytes;
+    now->bound += stream->bound;
+    now->streams += stream->streams;
+    if (!has_values)
+        return;
+    t->all.has_alike = stream->has_alike;
+    t->all.all = stream->all;
+    t->all.passed = stream->passed;
+}
+
+void comet_collect_drop(comet_collect *c) {
+    const comet_backend_statistics *statistics = c->backend->statistics;
+    if (statistics->settle)
+        (void)statistics->settle(c->backend, 0);
+    for (int32_t i = 0; i < c->count; i++)
+        c->tensors[i].is_late = 0;
+}
+
+static void settle(comet_collect *c) {
+    const comet_backend_statistics *statistics = c->backend->statistics;
+    if (statistics->settle)
+        comet_collect_check(c, statistics->settle(c->backend, 1));
+    for (int32_t i = 0; i < c->count; i++) {
+        comet_collect_tensor *t = &c->tensors[i];
+        if (t->is_late)
+            add_stream(t, &t->late, t->is_late == 2);
+        t->is_late = 0;
+    }
+}
+
 void comet_collect_batch_end(comet_collect *c) {
+    settle(c);
     for (int32_t i = 0; i < c->count; i++) {
         const comet_collect_stored *now = &c->tensors[i].now;
         comet_stats_tensor *all = &c->tensors[i].all;
@@ -33,15 +71,6 @@ void comet_collect_batch_end(comet_collect *c) {
     comet_collect_turns_end(c);
 }
 
-static void add_stream(comet_collect_stored *now, const comet_stats_tensor *stream) {
-    now->count += stream->count;
-    now->nonzero += stream->nonzero;
-    now->squares += stream->squares;
-    now->bytes += stream->bytes;
-    now->bound += stream->bound;
-    now->streams += stream->streams;
-}
-
 static const float *gamma_of(const comet_graph *g, const comet_plan_entry *e) {
     return comet_node_parameter(g, &g->nodes[e->node], COMET_PARAMETER_WEIGHT)->value;
 }
@@ -50,7 +79,7 @@ void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const come
                          const comet_codec_grid *grid, const comet_codec_record *result) {
     const int32_t tensor = comet_collect_find(c, e);
     const comet_stats_exec exec = comet_collect_exec(c);
-    comet_stats_tensor stream = COMET_STATS_TENSOR_INIT;
+    const comet_backend_statistics *statistics = c->backend->statistics;
     comet_tensor_pass pass = COMET_TENSOR_PASS_INIT;
     if (tensor < 0)
         return;
@@ -60,14 +89,15 @@ void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const come
     pass.grid = grid;
     pass.gamma = grid ? gamma_of(c->graph, e) : NULL;
     pass.relu = grid && e->has_relu;
-    comet_collect_check(c, c->backend->statistics->see_tensor(c->backend, &pass, &exec, &stream));
-    add_stream(&t->now, &stream);
+    if (t->is_late) /* another part of it */
+        settle(c);
+    t->late = (comet_stats_tensor)COMET_STATS_TENSOR_INIT;
+    comet_collect_check(c, statistics->see_tensor(c->backend, &pass, &exec, &t->late));
+    if (statistics->settle)
+        t->is_late = pass.values ? 2 : 1;
+    else
+        add_stream(t, &t->late, pass.values != NULL);
     comet_collect_keep(c, tensor, values, grid);
-    if (!pass.values)
-        return;
-    t->all.has_alike = stream.has_alike;
-    t->all.all = stream.all;
-    t->all.passed = stream.passed;
 }
 
 size_t comet_collect_tensor_workspace(const comet_backend *b, const comet_graph *g, const comet_plan_entry *e,

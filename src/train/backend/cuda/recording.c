@@ -24,7 +24,7 @@ static uint64_t with_address(uint64_t hash, const void *address) {
 /* Of all that kernels and copies have addresses of, beside what is the plan's, the graph's and the holder's. */
 static uint64_t addresses_of(const comet_backend_cuda *b) {
     const comet_cuda_kept *k = &b->kept;
-    const comet_cuda_record *const records[] = {&k->loss, &k->seen, &k->seen_norm, &k->sums};
+    const comet_cuda_record *const records[] = {&k->loss, &k->sums};
     const void *const others[] = {b->codec_workspace,      b->weights,
                                   k->labels.device.memory, k->words.device.memory,
                                   k->samples.memory,       k->partial_sums.memory,

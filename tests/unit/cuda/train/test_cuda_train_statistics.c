@@ -49,6 +49,8 @@ static void test_layers(void **state) {
         for (int update = 0; update < 2; update++) { /* the second batch is added */
             SEE(layer, &cpu, NULL, &expected);
             assert_ok(comet_cuda_statistics.see_layer(&b->cuda.base, &cuda, &nothing, &found));
+            assert_near(found.batches, (double)update, 0); /* not yet */
+            assert_ok(comet_cuda_statistics.settle(&b->cuda.base, 1));
             expect_near(&found, &expected, 5, NEAR);
             assert_near(found.input_squares, expected.input_squares, NEAR);
             assert_near(found.input_variances, expected.input_variances, NEAR_DIFFERENCE);
@@ -127,6 +129,7 @@ static void see_norm_in_parts(norm_side *s, int parts, comet_stats_norm *expecte
         factors.shape[1] = factors.shape[2] = 1;
         const comet_scale_pass other = {sizeof other, &factors, &s->cuda_dy.tensor};
         (void)comet_cuda_statistics.see_scale(&s->b->cuda.base, &other, &nothing, &scale);
+        assert_ok(comet_cuda_statistics.settle(&s->b->cuda.base, 1));
     }
 }
 
@@ -161,6 +164,7 @@ static void test_silus_and_scales(void **state) {
         cuda.scale = s.scale.data, cuda.gamma = s.gamma.data, cuda.beta = s.beta.data;
         SEE(silu, &cpu, NULL, &expected);
         assert_ok(comet_cuda_statistics.see_silu(&s.b->cuda.base, &cuda, &nothing, &found));
+        assert_ok(comet_cuda_statistics.settle(&s.b->cuda.base, 1));
         expect_near(&found, &expected, 4, NEAR_DIFFERENCE);
 
         batch factors = batch_new(&s.b->r, 3, 1, 1, s.n.x.channels, 0);
@@ -173,6 +177,7 @@ static void test_silus_and_scales(void **state) {
         SEE(scale, &scale, NULL, &wanted);
         scale.factors = &cuda_f.tensor, scale.gradient = &s.cuda_dy.tensor;
         assert_ok(comet_cuda_statistics.see_scale(&s.b->cuda.base, &scale, &nothing, &seen));
+        assert_ok(comet_cuda_statistics.settle(&s.b->cuda.base, 1));
         expect_near(&seen, &wanted, 3, NEAR_DIFFERENCE);
         cuda_must(cudaStreamSynchronize(s.b->cuda.queue));
         cuda_block_free(&cuda_f.block);
@@ -180,6 +185,34 @@ static void test_silus_and_scales(void **state) {
         free(factors.values);
         norm_side_free(&s);
     }
+}
+
+/* Records of many calls lie one behind the other, in more memory from batch to batch; what is dropped is not added. */
+static void test_many_at_once(void **state) {
+    enum { MANY = 40 };
+    (void)state;
+    norm_side s = norm_side_new(COMET_F32, 5, 5);
+    comet_backend *backend = &s.b->cuda.base;
+    comet_silu_pass pass = COMET_SILU_PASS_INIT;
+    comet_stats_silu one = COMET_STATS_SILU_INIT, seen[MANY];
+    pass.input = &s.cuda_x.tensor, pass.gradient = &s.cuda_dy.tensor;
+    pass.scale = s.scale.data, pass.gamma = s.gamma.data, pass.beta = s.beta.data;
+    assert_ok(comet_cuda_statistics.see_silu(backend, &pass, &nothing, &one));
+    assert_ok(comet_cuda_statistics.settle(backend, 1));
+    assert_near(one.batches, 1.0, 0);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < MANY; i++) {
+            seen[i] = (comet_stats_silu)COMET_STATS_SILU_INIT;
+            assert_ok(comet_cuda_statistics.see_silu(backend, &pass, &nothing, &seen[i]));
+        }
+        assert_ok(comet_cuda_statistics.settle(backend, round < 2));
+        for (int i = 0; i < MANY && round < 2; i++)
+            assert_memory_equal(&seen[i], &one, sizeof one);
+    }
+    assert_near(seen[MANY - 1].batches, 0.0, 0);
+    assert_ok(comet_cuda_statistics.settle(backend, 1));
+    assert_near(seen[MANY - 1].batches, 0.0, 0);
+    norm_side_free(&s);
 }
 
 /* ---- tensors and sums ---- */
@@ -199,6 +232,7 @@ static void test_tensors(void **state) {
         pass.result = record.data;
         pass.values = round % 2 ? &s.cuda_x.tensor : NULL;
         assert_ok(comet_cuda_statistics.see_tensor(&s.b->cuda.base, &pass, &nothing, &found));
+        assert_ok(comet_cuda_statistics.settle(&s.b->cuda.base, 1));
         expect_near(&found, &expected, 6, NEAR);
         assert_int_equal(found.has_alike, expected.has_alike);
         expect_alike(&found.all, &expected.all);
@@ -229,9 +263,9 @@ static void test_squares(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_norms),
-                                       cmocka_unit_test(test_silus_and_scales), cmocka_unit_test(test_tensors),
-                                       cmocka_unit_test(test_squares)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers),           cmocka_unit_test(test_norms),
+                                       cmocka_unit_test(test_silus_and_scales), cmocka_unit_test(test_many_at_once),
+                                       cmocka_unit_test(test_tensors),          cmocka_unit_test(test_squares)};
     int skipped = cuda_skip();
     return skipped ? skipped : cmocka_run_group_tests(tests, NULL, NULL);
 }
