@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Statistics of uses through comet/cuda_use_stats.h. A call leaves a record behind, and nobody waits for it: records lie
- * one behind the other until they are settled, at the end of a batch. Only the record of a batch norm that comes in
+ * Statistics of uses through comet/cuda_use_stats.h. A call leaves a record behind, and nobody waits for it: records
+ * lie one behind the other until they are settled, at the end of a batch. Only the record of a batch norm that comes in
  * parts has a place of its own, and is waited for.
  */
 #include <string.h>
