@@ -102,32 +102,12 @@ static comet_status take_labels(const char *text, comet_about *a) {
     return COMET_OK;
 }
 
-/* The text of a blob; *text is NULL where there is none. To be given back with *bytes. */
-static comet_status take_text(const comet_safetensors *file, const char *name, comet_about *a, char **text,
-                              size_t *bytes) {
-    enum { MOST_BYTES = 1 << 24 };
-    const comet_checkpoint_name tensor = comet_checkpoint_blob_tensor(name);
-    const comet_safetensors_entry *entry = comet_safetensors_find(file, tensor.text);
-    comet_message unread;
-    *text = NULL;
-    *bytes = 0;
-    if (!entry || entry->type != COMET_SAFETENSORS_U8 || entry->bytes >= MOST_BYTES)
-        return COMET_OK;
-    *bytes = (size_t)entry->bytes + 1;
-    *text = comet_memory_take(a->allocator, *bytes);
-    if (!*text)
-        return COMET_ERROR_MEMORY;
-    memset(*text, 0, *bytes);
-    if (comet_safetensors_read(file, entry, 0, entry->bytes, *text, &unread) != COMET_OK)
-        **text = '\0';
-    return COMET_OK;
-}
-
 static comet_status take_images(const comet_safetensors *file, comet_about *a) {
     const char *metadata = comet_safetensors_metadata(file, "comet." COMET_ABOUT_IMAGES);
     char *blob = NULL;
     size_t bytes = 0;
-    comet_status status = metadata ? COMET_OK : take_text(file, COMET_ABOUT_IMAGES, a, &blob, &bytes);
+    comet_status status =
+        metadata ? COMET_OK : comet_checkpoint_take_text(file, COMET_ABOUT_IMAGES, a->allocator, &blob, &bytes);
     const char *text = metadata ? metadata : blob;
     if (status == COMET_OK && text) {
         take_settings(text, a);
@@ -141,7 +121,8 @@ static comet_status take_data(const comet_safetensors *file, comet_about *a) {
     const char *metadata = comet_safetensors_metadata(file, "comet." COMET_ABOUT_DATA);
     char *blob = NULL;
     size_t bytes = 0;
-    comet_status status = metadata ? COMET_OK : take_text(file, COMET_ABOUT_DATA, a, &blob, &bytes);
+    comet_status status =
+        metadata ? COMET_OK : comet_checkpoint_take_text(file, COMET_ABOUT_DATA, a->allocator, &blob, &bytes);
     const char *text = metadata ? metadata : blob;
     if (status == COMET_OK && text && strlen(text) < sizeof a->data)
         strcpy(a->data, text);

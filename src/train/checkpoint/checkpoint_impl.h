@@ -33,6 +33,13 @@ comet_checkpoint_name comet_checkpoint_array_name(const comet_optimiser *optimis
 #define COMET_BLOB_TENSOR "comet.blob."
 comet_checkpoint_name comet_checkpoint_blob_tensor(const char *blob);
 
+/*
+ * A blob that is a text, with a zero behind it; *text is NULL where there is none, or it cannot be read. To be given
+ * back with comet_memory_give, *bytes with the zero. COMET_ERROR_MEMORY only.
+ */
+comet_status comet_checkpoint_take_text(const comet_safetensors *file, const char *blob,
+                                        const comet_allocator *allocator, char **text, size_t *bytes);
+
 /* "sgd 1", "adamw 2": the kind of the optimiser's state. */
 comet_checkpoint_name comet_checkpoint_optimiser_text(const comet_optimiser *optimiser);
 
