@@ -100,6 +100,8 @@ def one(options, setting, variant, state, images, device, watch):
             device.synchronize()
             row["steps"][-1].update(peak=mib(device.peak()), taken=mib(device.peak_reserved()),
                                     retries=device.retries() - retries)
+            if step == 0 and options.empty:
+                torch.cuda.empty_cache()
     except Exception as error:  # noqa: BLE001 (libraries have kinds of their own)
         if not is_out_of_memory(error):
             raise
@@ -142,6 +144,7 @@ def parse(arguments):
     add("--steps-before", type=int, default=60, metavar="STEPS", help="of plain training (default %(default)s)")
     add("--rate", type=float, default=0.02, help="of SGD with momentum (default %(default)s)")
     add("--cudnn-rules", action="store_true", help="torch.backends.cudnn.benchmark is off")
+    add("--empty", action="store_true", help="torch.cuda.empty_cache() behind the first step")
     add_comet_options(add)
     add("--json", metavar="FILE", help="everything that was found")
     return parser.parse_args(arguments)
