@@ -78,6 +78,29 @@ static void put_step(log_file *log, const comet_run_event *event) {
     end(log, &j);
 }
 
+/* The step before whose update it was measured is this one. */
+static void put_joint(log_file *log, const comet_run_event *event) {
+    const comet_trainer_joint *joint = comet_trainer_get_joint(event->trainer);
+    if (joint->count == 0 || joint->iteration + 1 != event->step)
+        return;
+    log_file_begin_line(log);
+    json j = begin(log, "joint");
+    json_integer(&j, "step", event->step);
+    json_integer(&j, "images", joint->images);
+    json_number(&j, "error", joint->error);
+    json_number(&j, "predicted", joint->predicted);
+    json_open(&j, "layers", '[', 1);
+    for (int i = 0; i < joint->count; i++) {
+        json_open(&j, NULL, '{', 1);
+        json_string(&j, "gradient", joint->layers[i].gradient);
+        json_number(&j, "error", joint->layers[i].error);
+        json_number(&j, "predicted", joint->layers[i].predicted);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    end(log, &j);
+}
+
 static void put_evaluation(log_file *log, const comet_run_event *event) {
     json j = begin(log, "evaluation");
     json_integer(&j, "step", event->step);
@@ -117,6 +140,7 @@ static void put_control(log_file *log, const comet_run_event *event) {
     json_number(&j, "sensitivity", c->sensitivity);
     json_number(&j, "momentum", c->momentum);
     json_number(&j, "factor", c->factor);
+    json_number(&j, "joint_factor", c->joint);
     json_number(&j, "tightness", c->tightness);
     json_number(&j, "loss", c->loss);
     end(log, &j);
@@ -129,7 +153,7 @@ void train_log_event(log_file *log, const comet_run_options *run, const comet_ru
     if (event->kind == COMET_RUN_STARTED)
         put_start(log, run, event);
     else if (event->kind == COMET_RUN_STEP)
-        put_step(log, event);
+        put_step(log, event), put_joint(log, event);
     else if (event->kind == COMET_RUN_EVALUATED)
         put_evaluation(log, event);
     else if (event->kind == COMET_RUN_CONTROL)

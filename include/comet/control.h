@@ -114,16 +114,18 @@ typedef struct comet_control_options {
 
     /* 1: what is predicted of a gradient's error is multiplied by measured factors, where there are; 0: it is not. */
     int32_t measured;
+    /* The same of what all tensors cause together (comet_control_see_joint). */
+    int32_t joint;
 } comet_control_options;
 
 #define COMET_CONTROL_OPTIONS_INIT                                                                                     \
-    COMET_INIT(comet_control_options, COMET_FIELD(calibration) = 1.0, COMET_FIELD(warmup_bound) = 0.3,                 \
-               COMET_FIELD(floor) = 0.01, COMET_FIELD(ceiling) = 0.4, COMET_FIELD(warmup) = 50,                        \
-               COMET_FIELD(window) = 1000, COMET_FIELD(every) = 10, COMET_FIELD(adaptive) = 1,                         \
-               COMET_FIELD(moved) = 0.25, COMET_FIELD(smoothing) = 0.25, COMET_FIELD(loosen) = 2.0,                    \
-               COMET_FIELD(fixed_kind) = COMET_BOUND_RELATIVE, COMET_FIELD(fixed_bound) = 0.3,                         \
-               COMET_FIELD(acgc_e) = 1.0, COMET_FIELD(spike) = 6.0, COMET_FIELD(tighten) = 0.25,                       \
-               COMET_FIELD(recover) = 100, COMET_FIELD(most_skips) = 20, COMET_FIELD(measured) = 1)
+    COMET_INIT(                                                                                                        \
+        comet_control_options, COMET_FIELD(calibration) = 1.0, COMET_FIELD(warmup_bound) = 0.3,                        \
+        COMET_FIELD(floor) = 0.01, COMET_FIELD(ceiling) = 0.4, COMET_FIELD(warmup) = 50, COMET_FIELD(window) = 1000,   \
+        COMET_FIELD(every) = 10, COMET_FIELD(adaptive) = 1, COMET_FIELD(moved) = 0.25, COMET_FIELD(smoothing) = 0.25,  \
+        COMET_FIELD(loosen) = 2.0, COMET_FIELD(fixed_kind) = COMET_BOUND_RELATIVE, COMET_FIELD(fixed_bound) = 0.3,     \
+        COMET_FIELD(acgc_e) = 1.0, COMET_FIELD(spike) = 6.0, COMET_FIELD(tighten) = 0.25, COMET_FIELD(recover) = 100,  \
+        COMET_FIELD(most_skips) = 20, COMET_FIELD(measured) = 1, COMET_FIELD(joint) = 1)
 
 /* ---- life ---- */
 
@@ -152,12 +154,13 @@ COMET_API void comet_control_free(comet_control *control);
  * is read by all: floor and ceiling are in units of it.
  */
 enum {
-    COMET_NEEDS_SQUARES = 1,  /* derivative_squares, gradient_squares, error_gain, input_squares, correction */
-    COMET_NEEDS_MEAN = 2,     /* gradient_mean, positions, samples */
-    COMET_NEEDS_MOMENTUM = 4, /* momentum, buffer */
-    COMET_NEEDS_ACGC = 8,     /* acgc */
-    COMET_NEEDS_SIZES = 16,   /* comet_control_observation.sizes */
-    COMET_NEEDS_MEASURED = 32 /* factor: of some tensors in turn (docs/measured.md); not if options.measured is 0 */
+    COMET_NEEDS_SQUARES = 1,   /* derivative_squares, gradient_squares, error_gain, input_squares, correction */
+    COMET_NEEDS_MEAN = 2,      /* gradient_mean, positions, samples */
+    COMET_NEEDS_MOMENTUM = 4,  /* momentum, buffer */
+    COMET_NEEDS_ACGC = 8,      /* acgc */
+    COMET_NEEDS_SIZES = 16,    /* comet_control_observation.sizes */
+    COMET_NEEDS_MEASURED = 32, /* factor: of some tensors in turn (docs/measured.md); not if options.measured is 0 */
+    COMET_NEEDS_JOINT = 64     /* comet_control_see_joint, now and then; not if options.joint is 0 */
 };
 
 /* Of the control's methods: `fixed` needs nothing, 0. */
@@ -215,6 +218,26 @@ COMET_API comet_status comet_control_observe(comet_control *control, int64_t ite
  */
 COMET_API double comet_control_factor(const comet_control *control, int32_t tensor, int32_t use, int64_t *measured);
 
+/* The error of one gradient with all tensors compressed, beside what is predicted of it. */
+typedef struct comet_control_joint {
+    int32_t gradient; /* comet_control_use.gradient */
+    double measured;  /* variance: the mean square of its values' errors */
+    double predicted; /* the sum over all uses that reach it of (sensitivity * bound)^2, without joint factors */
+} comet_control_joint;
+
+/*
+ * What was measured with all tensors compressed, of some or all gradients: from then on the predictions of uses contain
+ * it. A use that ends in a gradient has that gradient's measured over predicted sigma as its joint factor. An error in
+ * dX (NORM_INPUT, CURVE_INPUT, CHANNEL_SCALE) goes on to all layers before: such a use has the root mean square over the
+ * gradients of no greater number, so gradients must be numbered in the order of the network. Numbers that are negative,
+ * not finite, or predicted as 0 are left out. Joint factors are smoothed, and part of the state. COMET_ERROR_ARGUMENT:
+ * `seen` is NULL with a count above 0.
+ */
+COMET_API comet_status comet_control_see_joint(comet_control *control, const comet_control_joint *seen, int32_t count);
+
+/* A use's joint factor, smoothed; 1: there is none. *times, which may be NULL: how often it was seen. */
+COMET_API double comet_control_joint_factor(const comet_control *control, int32_t tensor, int32_t use, int64_t *times);
+
 /* ---- log ---- */
 
 /* Why something was decided. "Of all tensors": `before` and `after` are safety's factor. */
@@ -256,6 +279,7 @@ struct comet_control_event {
     comet_control_bound_value before, after;
     double rms, sensitivity, momentum; /* of that use, smoothed; the exact form's sensitivity; 0 where unknown */
     double factor;                     /* measured, of that use, which the sensitivity contains; 1: not measured */
+    double joint;                      /* its joint factor, likewise */
     double tightness;                  /* what safety multiplies all bounds with; 1 when all is well */
     double loss;                       /* SPIKE and NONFINITE */
     const char *text;                  /* the cause in words */

@@ -21,6 +21,7 @@ typedef struct comet_control_use_view {
     double share;          /* of the sigma allowed: 1 / sqrt(uses that reach the gradient) */
     comet_use_stats stats; /* smoothed */
     int64_t measured;      /* how often stats.factor was; 0: it is 0, which is 1 */
+    int64_t jointed;       /* the same of stats.joint */
 } comet_control_use_view;
 
 enum { COMET_CONTROL_CURVE_POINTS = 20 };
@@ -57,7 +58,7 @@ typedef struct comet_control_choice {
 } comet_control_choice;
 
 enum {
-    COMET_CONTROL_VERSION = 3,
+    COMET_CONTROL_VERSION = 4,
     COMET_CONTROL_AT_ONCE = 1, /* flag: needs no statistics: asked when the control is made, and only then */
     COMET_CONTROL_AS_IS = 2 /* flag: bounds are not held between floor and ceiling, nor loosened slowly, nor rounded */
 };

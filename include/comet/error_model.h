@@ -79,6 +79,12 @@ typedef struct comet_use_stats {
      * control makes of many is smoothed. 0: not measured, which is 1.
      */
     double factor;
+    /*
+     * Sigma of the gradient that it reaches, or passes on its way, with all tensors compressed, over what the uses that
+     * reach it predict (docs/measured.md, "All together"). A control's own (comet_control_see_joint), not an
+     * observation's. 0: not measured, which is 1.
+     */
+    double joint;
 } comet_use_stats;
 
 /*
@@ -97,7 +103,7 @@ typedef struct comet_error_shape {
 /* shape may be NULL: 1. */
 COMET_API double comet_error_shape_factor(const comet_error_shape *shape, double ratio);
 
-/* sigma / bound for errors that are uniform and independent, with the use's correction and factor. */
+/* sigma / bound for errors that are uniform and independent, with the use's correction, factor and joint factor. */
 COMET_API double comet_error_sensitivity(comet_use_kind kind, const comet_use_stats *stats);
 
 /*
@@ -107,6 +113,13 @@ COMET_API double comet_error_sensitivity(comet_use_kind kind, const comet_use_st
  */
 COMET_API double comet_error_factor(double measured_variance, double predicted_variance);
 COMET_API double comet_error_factor_mean(double factor, int64_t count, double seen);
+
+/*
+ * The same of a joint factor. Held between 1 and 8: a part of a batch cannot see errors that all images have in common,
+ * and must not take back what other factors say of them. The mean forgets sooner, and begins with the first one seen.
+ */
+COMET_API double comet_error_joint(double measured_variance, double predicted_variance);
+COMET_API double comet_error_joint_mean(double joint, int64_t count, double seen);
 
 /*
  * A form near that of COMET's paper: 0.32 * mean |L| * sqrt(positions * derivative_squares), for weights' gradients;

@@ -180,16 +180,21 @@ void comet_control_free(comet_control *control) {
     comet_memory_give(control->options.allocator, control, control->bytes);
 }
 
-double comet_control_factor(const comet_control *control, int32_t tensor, int32_t use, int64_t *measured) {
+const comet_control_use_view *comet_control_find_use(const comet_control *control, int32_t tensor, int32_t use) {
     const int is_use =
         control && tensor >= 0 && tensor < control->count && use >= 0 && use < control->tensors[tensor].use_count;
-    const comet_control_use_view *view = is_use ? &control->tensors[tensor].uses[use] : NULL;
+    return is_use ? &control->tensors[tensor].uses[use] : NULL;
+}
+
+double comet_control_factor(const comet_control *control, int32_t tensor, int32_t use, int64_t *measured) {
+    const comet_control_use_view *view = comet_control_find_use(control, tensor, use);
     if (measured)
         *measured = view ? view->measured : 0;
     return view && view->stats.factor > 0.0 ? view->stats.factor : 1.0;
 }
 
 uint32_t comet_control_needs(const comet_control *control) {
-    const uint32_t without = control->options.measured ? 0 : COMET_NEEDS_MEASURED;
+    const comet_control_options *o = &control->options;
+    const uint32_t without = (o->measured ? 0 : COMET_NEEDS_MEASURED) | (o->joint ? 0 : COMET_NEEDS_JOINT);
     return control->methods->needs & ~without;
 }

@@ -49,6 +49,9 @@ struct comet_control {
     control_safety safety;
 };
 
+/* NULL: there is no such use. */
+const comet_control_use_view *comet_control_find_use(const comet_control *control, int32_t tensor, int32_t use);
+
 /* ---- decide.c ---- */
 
 comet_control_view comet_control_view_of(const comet_control *control);

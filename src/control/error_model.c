@@ -19,7 +19,8 @@ static int is_weights(comet_use_kind kind) {
 
 static double correction_of(const comet_use_stats *stats) {
     const double correction = stats->correction > 0.0 ? stats->correction : 1.0;
-    return stats->factor > 0.0 ? correction * stats->factor : correction;
+    const double joint = stats->joint > 0.0 ? stats->joint : 1.0;
+    return (stats->factor > 0.0 ? correction * stats->factor : correction) * joint;
 }
 
 /* An error that is uniform in [-1, 1] has the variance 1/3. */
@@ -57,6 +58,15 @@ double comet_error_factor(double measured_variance, double predicted_variance) {
 double comet_error_factor_mean(double factor, int64_t count, double seen) {
     const double before = count > 0 ? factor : 1.0, own = 1.0 / (double)(count + 2), weight = own > 0.05 ? own : 0.05;
     return held(sqrt(before * before + weight * (seen * seen - before * before)), 0.25, 8.0);
+}
+
+double comet_error_joint(double measured_variance, double predicted_variance) {
+    return held(sqrt(measured_variance / predicted_variance), 1.0, 8.0);
+}
+
+double comet_error_joint_mean(double joint, int64_t count, double seen) {
+    const double before = count > 0 ? joint : seen, own = 1.0 / (double)(count + 1), weight = own > 0.25 ? own : 0.25;
+    return held(sqrt(before * before + weight * (seen * seen - before * before)), 1.0, 8.0);
 }
 
 /* ---- the shape of errors ---- */

@@ -28,6 +28,7 @@ comet_control_event comet_control_event_of(const comet_control *control, int32_t
                                  .cause = cause,
                                  .use = -1,
                                  .factor = 1.0,
+                                 .joint = 1.0,
                                  .tightness = control->safety.tightness,
                                  .text = comet_control_cause_text(cause)};
     if (tensor < 0)
@@ -41,6 +42,7 @@ comet_control_event comet_control_event_of(const comet_control *control, int32_t
         event.sensitivity = comet_error_sensitivity(use->kind, &use->stats);
         event.momentum = use->stats.momentum;
         event.factor = use->stats.factor > 0.0 ? use->stats.factor : 1.0;
+        event.joint = use->stats.joint > 0.0 ? use->stats.joint : 1.0;
     }
     return event;
 }

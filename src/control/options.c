@@ -43,8 +43,8 @@ static const char *check_times(const comet_control_options *o) {
         return "moved must be 0 or more";
     if (!(o->loosen >= 1.25) || !isfinite(o->loosen))
         return "loosen must be 1.25 or more: bounds have steps of an eighth";
-    if (o->measured != 0 && o->measured != 1)
-        return "measured must be 0 or 1";
+    if ((o->measured != 0 && o->measured != 1) || (o->joint != 0 && o->joint != 1))
+        return "measured and joint must be 0 or 1";
     if (!comet_control_is_amount(o->spike))
         return "spike must be 0 or more";
     return is_positive(o->tighten) && o->tighten <= 1.0 ? NULL : "tighten must be above 0 and at most 1";

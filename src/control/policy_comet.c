@@ -47,7 +47,7 @@ const comet_control_methods comet_control_comet = {
     .version = COMET_CONTROL_VERSION,
     .size = sizeof(comet_control_methods),
     .name = "comet",
-    .needs = COMET_NEEDS_SQUARES | COMET_NEEDS_MOMENTUM | COMET_NEEDS_MEASURED,
+    .needs = COMET_NEEDS_SQUARES | COMET_NEEDS_MOMENTUM | COMET_NEEDS_MEASURED | COMET_NEEDS_JOINT,
     .assess = assess_exact,
 };
 

@@ -16,7 +16,7 @@
 #include "base/fail.h"
 #include "control/control.h"
 
-enum { STATE_MAGIC = 0x53544d43, STATE_VERSION = 3, OLDEST_VERSION = 2, STATE_HEADER = 24, AT_CHECKSUM = 16 };
+enum { STATE_MAGIC = 0x53544d43, STATE_VERSION = 4, OLDEST_VERSION = 2, STATE_HEADER = 24, AT_CHECKSUM = 16 };
 
 /* A state that is true has counted less than this; the control counts on from it without an overflow. */
 #define MOST_COUNT (INT64_MAX / 2)
@@ -28,7 +28,7 @@ typedef struct walker {
     unsigned char *out;
     const unsigned char *in;
     size_t at, bytes; /* of what is read */
-    uint32_t version; /* 2: without factors, samples and buffers */
+    uint32_t version; /* 2: without factors, samples and buffers; 3: without joint factors */
     int failed;
 } walker;
 
@@ -120,6 +120,13 @@ static void walk_use(walker *w, comet_control_use_view *use) {
     } else if (w->mode == WALK_READ) {
         stats->factor = stats->samples = stats->buffer = 0.0;
         use->measured = 0;
+    }
+    if (w->version > 3) {
+        walk_amount(w, &stats->joint);
+        walk_integer(w, &use->jointed, 0, MOST_COUNT);
+    } else if (w->mode == WALK_READ) {
+        stats->joint = 0.0;
+        use->jointed = 0;
     }
 }
 

@@ -243,6 +243,9 @@ struct comet_backend {
     comet_status (*set_choices)(comet_backend *backend, const char *text);
     /* What the library takes for itself, in code, descriptions and packed matrices, at this batch: not less. */
     size_t (*library_bytes)(const comet_backend *backend, const comet_graph *g, int batch);
+    size_t library_once; /* of these, what it takes but once, however many plans there are */
+    /* NULL, or: the library gives back what it keeps of plans that are gone, in case they come again. */
+    void (*trim)(comet_backend *backend);
     void (*free)(comet_backend *backend);
 };
 

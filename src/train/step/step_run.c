@@ -174,7 +174,7 @@ static comet_loss_call loss_call(const comet_step *s) {
                              .logits = comet_step_logits(s),
                              .labels = o->labels,
                              .smoothing = o->smoothing,
-                             .gradient_scale = o->gradient_scale > 0 ? o->gradient_scale : 1,
+                             .gradient_scale = o->gradient_scale != 0 ? o->gradient_scale : 1,
                              .dlogits = comet_step_at(s, p->dlogits)};
 }
 

@@ -9,7 +9,7 @@
 
 static const char known[] =
     "c, floor, ceiling, warmup, warmup-bound, window, every, adaptive, moved, smoothing, loosen, spike, tighten, "
-    "recover, most-skips, measured; budget: bytes, error; acgc: e; fixed: a number, absolute";
+    "recover, most-skips, measured, joint; budget: bytes, error; acgc: e; fixed: a number, absolute";
 
 /* The controller whose name the text begins with, the longest if several do; *length: of the name. */
 static const comet_control_methods *find(const char *text, size_t *length) {
@@ -63,6 +63,7 @@ static int set_count(const char *key, double value, comet_control_options *o) {
         }
     int32_t *flag = strcmp(key, "adaptive") == 0     ? &o->adaptive
                     : strcmp(key, "measured") == 0   ? &o->measured
+                    : strcmp(key, "joint") == 0      ? &o->joint
                     : strcmp(key, "most-skips") == 0 ? &o->most_skips
                                                      : NULL;
     if (flag)

@@ -102,6 +102,7 @@ comet_status comet_trainer_new(const comet_trainer_options *options, const comet
     memset(t, 0, sizeof *t);
     t->allocator = comet_memory_hold(&t->allocator_copy, allocator);
     t->options = *options;
+    t->joint.iteration = -1;
     if (t->options.accumulate == 0)
         t->options.accumulate = 1;
     comet_status status = make(t, message);
@@ -135,6 +136,7 @@ void comet_trainer_free(comet_trainer *t) {
         return;
     const comet_allocator *allocator = t->allocator;
     comet_trainer_give(t);
+    comet_trainer_joint_free(t);
     comet_trainer_control_free(t);
     comet_trainer_judge_free(t);
     if (t->hook && t->options.hooks.end)

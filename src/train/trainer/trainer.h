@@ -176,6 +176,25 @@ const char *comet_trainer_use_name(const comet_trainer *trainer, int32_t tensor,
 /* NULL if there is none. */
 const comet_control *comet_trainer_control(const comet_trainer *trainer);
 
+/*
+ * The errors that all tensors under the controller cause together in gradients of weights, as measured last on a part
+ * of a batch (docs/measured.md): in parts of a gradient's rms.
+ */
+typedef struct comet_trainer_joint_layer {
+    const char *gradient; /* the parameter */
+    double error, predicted;
+} comet_trainer_joint_layer;
+
+typedef struct comet_trainer_joint {
+    int64_t iteration; /* when; -1 and count 0: it was not measured yet */
+    int images;
+    int count;               /* of layers: convolutions and linear layers whose gradient is not 0 */
+    double error, predicted; /* root mean square over these */
+    comet_trainer_joint_layer *layers;
+} comet_trainer_joint;
+
+const comet_trainer_joint *comet_trainer_get_joint(const comet_trainer *trainer);
+
 typedef struct comet_trainer_bytes {
     size_t static_bytes; /* weights, gradients, optimiser */
     size_t buffer_bytes; /* buffers of a step or of evaluation, whichever needs more */

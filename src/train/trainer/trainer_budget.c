@@ -33,12 +33,16 @@ static int is_plain(const choice *c, const comet_plan_entry *e) {
            e->raw_bytes * SIXTEENTHS > c->parts->base->largest_bytes * (size_t)(SIXTEENTHS - c->saving->plain);
 }
 
+void comet_trainer_ask_forms(const comet_trainer_parts *parts, comet_plan_entry *e) {
+    comet_forms_choose(parts->forms, e);
+    if (parts->methods && e->op == COMET_OP_SIGMOID && e->form.form == COMET_FORM_CODEC && !e->form.fixed)
+        e->form.form = COMET_FORM_KEEP; /* few values, and there is no model of what an error in a factor does */
+}
+
 static void choose(void *context, comet_plan_entry *e) {
     const choice *c = context;
     const int again = c->parts->again[e->value];
-    comet_forms_choose(c->parts->forms, e);
-    if (c->parts->methods && e->op == COMET_OP_SIGMOID && e->form.form == COMET_FORM_CODEC && !e->form.fixed)
-        e->form.form = COMET_FORM_KEEP; /* few values, and there is no model of what an error in a factor does */
+    comet_trainer_ask_forms(c->parts, e);
     if ((e->form.form == COMET_FORM_RECOMPUTE && !again && !e->form.always) || is_plain(c, e))
         e->form.form = COMET_FORM_KEEP;
     if (c->saving->forced && again && e->node >= 0) {

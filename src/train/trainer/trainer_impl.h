@@ -82,6 +82,8 @@ struct comet_trainer {
 
     comet_control *control; /* NULL: there is none */
     int collects;           /* 1: statistics of the update under way are wanted */
+    comet_trainer_joint joint;
+    int joint_images; /* of a measurement; 0: not known yet; -1: there is no room for any */
 
     float *running; /* statistics as they were before the update under way */
     size_t running_bytes;
@@ -165,6 +167,9 @@ comet_status comet_trainer_plan_with(comet_trainer_parts *parts, const comet_tra
 comet_status comet_trainer_plan_within(comet_trainer_parts *parts, const comet_trainer_options *options, size_t *least,
                                        comet_message *message);
 
+/* The form that is asked for, whatever the budget. */
+void comet_trainer_ask_forms(const comet_trainer_parts *parts, comet_plan_entry *entry);
+
 /* ---- trainer_memory.c ---- */
 
 /* Holder, memory and steps for parts.plan; comet_trainer_give, also after an error. */
@@ -204,6 +209,13 @@ void comet_trainer_control_batch(comet_trainer *trainer);
 
 /* After the update. */
 comet_status comet_trainer_control_observe(comet_trainer *trainer, double momentum, comet_message *message);
+
+/* ---- trainer_joint.c ---- */
+
+/* Before an update, with its first batch: measures the errors of gradients, if it is time to. */
+comet_status comet_trainer_joint_measure(comet_trainer *trainer, const uint8_t *pixels, const int32_t *labels,
+                                         comet_message *message);
+void comet_trainer_joint_free(comet_trainer *trainer);
 
 /* ---- trainer_judge.c ---- */
 

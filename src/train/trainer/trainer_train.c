@@ -68,7 +68,9 @@ static comet_status begin_update(comet_trainer *t, comet_message *message) {
 comet_status comet_trainer_gradients(comet_trainer *t, const uint8_t *pixels, const int32_t *labels,
                                      comet_trainer_result *result, comet_message *message) {
     const int accumulate = t->options.accumulate, place = (int)(t->batches % accumulate);
-    comet_status status = place == 0 ? begin_update(t, message) : COMET_OK;
+    comet_status status = place == 0 ? comet_trainer_joint_measure(t, pixels, labels, message) : COMET_OK;
+    if (status == COMET_OK && place == 0)
+        status = begin_update(t, message);
     if (status != COMET_OK)
         return status;
     const comet_step_watch watch = {.loaded = see_loaded, .context = t};

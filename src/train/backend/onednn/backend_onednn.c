@@ -97,14 +97,18 @@ comet_status comet_backend_onednn_new(unsigned threads, const comet_allocator *a
         return COMET_ERROR_MEMORY;
     memset(b, 0, sizeof *b);
     b->allocator = comet_memory_hold(&b->allocator_copy, allocator);
-    b->base = (comet_backend){
-        .name = "onednn", .supports = supports, .library_bytes = comet_onednn_library_bytes, .free = backend_free};
+    b->base = (comet_backend){.name = "onednn",
+                              .supports = supports,
+                              .library_bytes = comet_onednn_library_bytes,
+                              .trim = comet_onednn_trim,
+                              .free = backend_free};
     comet_cpu_fill(&b->base);
     b->base.kernels[COMET_OP_CONV] = &comet_onednn_conv;
     b->base.kernels[COMET_OP_LINEAR] = &comet_onednn_linear;
     comet_status status = make_threads(b, threads);
     if (status == COMET_OK) {
         b->count = comet_threads_count(b->base.threads);
+        b->base.library_once = comet_onednn_library_once(b->count);
         comet_host_space_init(&b->space, b->base.threads, b->allocator);
         b->base.space = &b->space.base;
         comet_onednn_enter(b);

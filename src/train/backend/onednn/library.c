@@ -38,6 +38,10 @@ static size_t linear_bytes(const comet_graph *g, const comet_node *node, size_t 
     return most;
 }
 
+size_t comet_onednn_library_once(unsigned threads) {
+    return PROCESS + (size_t)threads * EACH_THREAD;
+}
+
 size_t comet_onednn_library_bytes(const comet_backend *backend, const comet_graph *g, int batch) {
     const unsigned threads = ((const comet_backend_onednn *)backend)->count;
     size_t passes = 0, product = 0;
@@ -47,5 +51,15 @@ size_t comet_onednn_library_bytes(const comet_backend *backend, const comet_grap
         const size_t own = node->kind == COMET_OP_LINEAR ? linear_bytes(g, node, (size_t)batch, threads) : 0;
         product = own > product ? own : product;
     }
-    return PROCESS + threads * EACH_THREAD + passes * EACH_PASS + product;
+    return comet_onednn_library_once(threads) + passes * EACH_PASS + product;
+}
+
+/* Primitives that are in use stay; the others are in its cache alone. */
+void comet_onednn_trim(comet_backend *backend) {
+    int capacity = 0;
+    (void)backend;
+    if (dnnl_get_primitive_cache_capacity(&capacity) != dnnl_success)
+        return;
+    (void)dnnl_set_primitive_cache_capacity(0);
+    (void)dnnl_set_primitive_cache_capacity(capacity);
 }

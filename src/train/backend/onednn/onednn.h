@@ -26,6 +26,8 @@ comet_status comet_onednn_status(dnnl_status_t status);
 extern const comet_op_kernel comet_onednn_conv, comet_onednn_linear;
 
 size_t comet_onednn_library_bytes(const comet_backend *backend, const comet_graph *g, int batch);
+size_t comet_onednn_library_once(unsigned threads);
+void comet_onednn_trim(comet_backend *backend);
 
 /* 1: this convolution can be run. */
 int comet_onednn_conv_supports(comet_backend *backend, const comet_graph *g, const comet_node *node, int batch,
