@@ -146,6 +146,10 @@ static void put_run(json *j, const record *r) {
         json_null(j, "at_ceiling");
     else
         json_number(j, "at_ceiling", f->at_ceiling);
+    if (f->joint_count)
+        json_number(j, "joint_error", record_last_joint(r).error);
+    else
+        json_null(j, "joint_error");
     json_integer(j, "planned_peak_bytes", (int64_t)record_planned_peak(r));
     if (f->measured_peak_bytes)
         json_integer(j, "measured_peak_bytes", (int64_t)f->measured_peak_bytes);

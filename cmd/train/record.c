@@ -23,6 +23,7 @@ void record_free(record *r) {
     free(r->loss_step);
     free(r->loss);
     free(r->ratio);
+    free(r->joint);
     free(r->bounds);
     free(r->bounded);
     free(r->is_at_ceiling);
@@ -63,6 +64,25 @@ static void add_loss(record *r, const comet_run_event *event) {
         r->loss[f->loss_count++] = r->open_loss.weight > 0 ? comet_mean_value(&r->open_loss) : (double)NAN;
     }
     r->open_loss = r->open_ratio = (comet_mean){0};
+}
+
+/* Measured before the update that this step made. */
+static void add_joint(record *r, const comet_run_event *event) {
+    record_figures *f = &r->figures;
+    const comet_trainer_joint *seen = comet_trainer_get_joint(event->trainer);
+    if (seen->count == 0 || seen->iteration + 1 != event->step)
+        return;
+    record_joint *joint =
+        comet_array_reserve(NULL, r->joint, f->joint_count, f->joint_count + 1, &r->joint_capacity, sizeof *joint);
+    if (!joint)
+        return;
+    r->joint = joint;
+    r->joint[f->joint_count++] = (record_joint){(double)event->step, seen->error, seen->predicted, seen->images};
+}
+
+record_joint record_last_joint(const record *r) {
+    const size_t count = r->figures.joint_count;
+    return count ? r->joint[count - 1] : (record_joint){0};
 }
 
 static int grow_evaluations(record *r) {
@@ -139,6 +159,7 @@ void record_event(record *r, const comet_run_event *event) {
         take_shape(r, event->trainer);
     } else if (event->kind == COMET_RUN_STEP) {
         add_loss(r, event);
+        add_joint(r, event);
     } else if (event->kind == COMET_RUN_CONTROL) {
         record_control(r, event->control);
     } else if (event->kind == COMET_RUN_EVALUATED) {
@@ -297,6 +318,7 @@ int record_write(const record *r, int file) {
            put(file, r->accuracy, f->evaluation_count * sizeof *r->accuracy) &&
            put(file, r->memory, f->time_count * sizeof *r->memory) &&
            put(file, r->layers, f->layer_count * sizeof *r->layers) &&
+           put(file, r->joint, f->joint_count * sizeof *r->joint) &&
            put(file, r->bounds, f->bound_count * sizeof *r->bounds) &&
            put(file, r->bounded, f->bounded_count * sizeof *r->bounded);
 }
@@ -311,6 +333,7 @@ int record_read(record *r, int file) {
         get_array(file, &r->accuracy, f->evaluation_count, sizeof *r->accuracy) &&
         get_array(file, &r->memory, f->time_count, sizeof *r->memory) &&
         get_array(file, &r->layers, f->layer_count, sizeof *r->layers) &&
+        get_array(file, &r->joint, f->joint_count, sizeof *r->joint) &&
         get_array(file, &r->bounds, f->bound_count, sizeof *r->bounds) &&
         get_array(file, &r->bounded, f->bounded_count, sizeof *r->bounded))
         return 1;

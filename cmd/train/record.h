@@ -20,6 +20,12 @@ typedef struct record_bound {
     double factor; /* measured (docs/measured.md), when it was decided; 0: none is known */
 } record_bound;
 
+/* What all tensors together did to gradients, as it was measured in a step (docs/measured.md): parts of their rms. */
+typedef struct record_joint {
+    double step, error, predicted;
+    int images;
+} record_joint;
+
 /* Plain data, all of it. */
 typedef struct record_figures {
     char name[RECORD_NAME]; /* of the variant */
@@ -34,7 +40,8 @@ typedef struct record_figures {
      * none
      */
     double at_ceiling;
-    size_t loss_count, evaluation_count, time_count, layer_count, bound_count, bounded_count;
+    size_t loss_count, evaluation_count, time_count, layer_count, bound_count, bounded_count,
+        joint_count;
 } record_figures;
 
 typedef struct record {
@@ -43,6 +50,7 @@ typedef struct record {
     double *evaluation_step, *accuracy;
     double *memory; /* planned, at each time of a step; MiB */
     record_layer *layers;
+    record_joint *joint;
     record_bound *bounds;         /* a controller's decisions, in their order */
     char (*bounded)[RECORD_NAME]; /* names of the layers they are about */
 
@@ -50,7 +58,7 @@ typedef struct record {
     memory_mark mark;
     int64_t stride;
     comet_mean open_loss, open_ratio;
-    size_t evaluation_capacity, bound_capacity;
+    size_t evaluation_capacity, bound_capacity, joint_capacity;
     unsigned char *is_at_ceiling; /* by layer of `bounded` */
     /* tensors times steps at the ceiling, and all of them, up to that step */
     double ceiling_steps, bound_steps, bounds_at;
@@ -65,6 +73,9 @@ void record_event(record *r, const comet_run_event *event);
 /* A controller's decision; and that its last ones are in force until this step. (record_event calls them.) */
 void record_control(record *r, const comet_control_event *event);
 void record_control_until(record *r, int64_t step);
+
+/* As measured last; error 0: it was not. */
+record_joint record_last_joint(const record *r);
 
 /* What comet_run answered. */
 void record_end(record *r, comet_status status, const comet_run_result *result, const comet_message *message);

@@ -184,6 +184,10 @@ static void put_end(log_file *log, const record *r) {
         json_null(&j, "at_ceiling");
     else
         json_number(&j, "at_ceiling", f->at_ceiling);
+    if (f->joint_count)
+        json_number(&j, "joint_error", record_last_joint(r).error);
+    else
+        json_null(&j, "joint_error");
     json_integer(&j, "planned_peak_bytes", (int64_t)record_planned_peak(r));
     json_integer(&j, "allocated_peak_bytes", (int64_t)f->result.bytes.allocated_peak_bytes);
     if (f->measured_peak_bytes)

@@ -297,11 +297,29 @@ static void put_factors(report *r, const record *run) {
     free(cells);
 }
 
+static void put_joint(report *r, const record *run) {
+    const size_t count = run->figures.joint_count;
+    double *values = calloc(3 * count + 1, sizeof *values), *error = values + count, *predicted = error + count;
+    char title[RECORD_NAME + 96];
+    for (size_t i = 0; values && i < count; i++) {
+        values[i] = run->joint[i].step;
+        error[i] = run->joint[i].error;
+        predicted[i] = run->joint[i].predicted;
+    }
+    const report_series series[] = {{"measured", values, error, count, 0}, {"predicted", values, predicted, count, 1}};
+    snprintf(title, sizeof title, "Errors of gradients that all tensors cause together, in parts of their rms: %s",
+             run->figures.name);
+    if (values && count > 1)
+        report_lines(r, title, "step", "error / rms", series, 2, 0);
+    free(values);
+}
+
 static void put_all_bounds(report *r, const picture *p) {
     for (size_t i = 0; i < p->count; i++)
         if (is_first(p, i) && is_drawn(&p->records[i])) {
             put_bounds(r, &p->records[i]);
             put_factors(r, &p->records[i]);
+            put_joint(r, &p->records[i]);
         }
 }
 

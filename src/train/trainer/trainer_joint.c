@@ -381,20 +381,21 @@ static comet_status measure(measurement *m, const batch *b, comet_message *messa
 }
 
 /* What is not finite, or does not fit after all, is no fault of the training's: it is tried again another time. */
+static int is_harmless(comet_status status) {
+    return status == COMET_ERROR_CAPACITY || status == COMET_ERROR_DIVERGED || status == COMET_ERROR_MEMORY;
+}
+
 static comet_status try_it(measurement *m, const batch *b, comet_message *message) {
     comet_message unused;
-    comet_status status = plan_within(m, message);
-    if (status == COMET_ERROR_CAPACITY)
-        m->t->joint_images = -1;
-    if (status != COMET_OK)
-        return status == COMET_ERROR_CAPACITY ? COMET_OK : status;
-    m->t->joint_images = m->images;
-    status = take_all(m, message);
+    comet_status status = plan_within(m, &unused);
+    m->t->joint_images = status == COMET_ERROR_CAPACITY ? -1 : m->images;
+    if (status == COMET_OK)
+        status = take_all(m, &unused);
     if (status == COMET_OK)
         status = measure(m, b, &unused);
-    return status == COMET_ERROR_CAPACITY || status == COMET_ERROR_DIVERGED || status == COMET_ERROR_DISK_FULL
+    return status == COMET_OK || is_harmless(status)
                ? COMET_OK
-               : status;
+               : comet_message_set(message, status, "errors of gradients: %.300s", unused.text);
 }
 
 comet_status comet_trainer_joint_measure(comet_trainer *t, const uint8_t *pixels, const int32_t *labels,

@@ -11,7 +11,7 @@
 
 static const comet_control_use uses[] = {{COMET_USE_CONV_WEIGHTS, 0}, {COMET_USE_NORM_INPUT, 1}};
 static const comet_control_tensor tensors[] = {{"a", 1000, 2, uses}, {"b", 1000, 1, uses}};
-enum { TENSORS = 2, USES = 3, STATE_HEADER = 24, USE_BYTES = 13 * 8, OLD_USE_BYTES = 9 * 8 };
+enum { TENSORS = 2, USES = 3, STATE_HEADER = 24, USE_BYTES = 15 * 8, OLD_USE_BYTES = 9 * 8 };
 
 typedef struct last {
     comet_control_event event;
@@ -138,7 +138,7 @@ static void write_checksum(unsigned char *image, size_t bytes) {
     comet_write_u32(image + 16, (uint32_t)crc32_z(crc, image + 20, bytes - 20));
 }
 
-/* As it was before there were factors: each use without its last four fields. */
+/* As it was before there were factors: each use without its last six fields. */
 static size_t make_old(unsigned char *image, size_t bytes) {
     unsigned char *at = image + bytes - 8 - (size_t)USES * USE_BYTES, *to = at;
     for (int i = 0; i < USES; i++, at += USE_BYTES, to += OLD_USE_BYTES)
@@ -166,7 +166,7 @@ static void test_an_older_state_loads(void **state) {
     observe(control, 5, 3.0);
     observe(after, 5, 3.0);
     assert_true(m.event.factor == l.event.factor && m.event.after.value == l.event.after.value);
-    comet_write_u32(image + 4, 4);
+    comet_write_u32(image + 4, 5);
     write_checksum(image, old);
     assert_status(comet_control_load(after, image, old), COMET_ERROR_VERSION);
     comet_control_free(control);
