@@ -75,6 +75,29 @@ static void test_controller(void **state) {
     assert_true(apart(&o, COMET_F32, 3) < 0.02);
 }
 
+/* What all tensors together do to gradients, measured on a part of a batch, from the same weights. */
+static void test_joint(void **state) {
+    (void)state;
+    comet_trainer_options o = small("resnet8", "eb");
+    o.control = "comet:warmup=1000:every=1";
+    comet_trainer *trainers[] = {trainer_of(&o), gpu_trainer(o, COMET_F32)};
+    const comet_trainer_joint *joint[2];
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t step = 0; step < 3; step++)
+            train(trainers[i], step, 0);
+        joint[i] = comet_trainer_get_joint(trainers[i]);
+    }
+    assert_true(joint[0]->count > 0 && joint[0]->images == joint[1]->images);
+    assert_int_equal(joint[0]->count, joint[1]->count);
+    for (int i = 0; i < joint[0]->count; i++) {
+        assert_string_equal(joint[0]->layers[i].gradient, joint[1]->layers[i].gradient);
+        assert_near(joint[0]->layers[i].error, joint[1]->layers[i].error, 0.05);
+        assert_near(joint[0]->layers[i].predicted, joint[1]->layers[i].predicted, 0.05);
+    }
+    for (int i = 0; i < 2; i++)
+        comet_trainer_free(trainers[i]);
+}
+
 /*
  * Streams that find no room are known at the end of the step, which is run again as if nothing had been: at so fine a
  * bound values are stored as they are, in more room than was guessed.
@@ -256,12 +279,12 @@ static void test_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uncompressed),      cmocka_unit_test(test_types),
-        cmocka_unit_test(test_streams),           cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_controller),        cmocka_unit_test(test_diverges),
-        cmocka_unit_test(test_step_is_run_again), cmocka_unit_test(test_refused_update),
-        cmocka_unit_test(test_scale_of_fp16),     cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_no_sums),
+        cmocka_unit_test(test_uncompressed),   cmocka_unit_test(test_types),
+        cmocka_unit_test(test_streams),        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_controller),     cmocka_unit_test(test_joint),
+        cmocka_unit_test(test_diverges),       cmocka_unit_test(test_step_is_run_again),
+        cmocka_unit_test(test_refused_update), cmocka_unit_test(test_scale_of_fp16),
+        cmocka_unit_test(test_choices),        cmocka_unit_test(test_no_sums),
 #ifdef COMET_CUDA_EMULATION
         cmocka_unit_test(test_failures),
 #endif
