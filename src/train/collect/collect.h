@@ -53,6 +53,12 @@ typedef struct comet_collect_update {
 } comet_collect_update;
 
 /*
+ * The gradients of parameters are complete: what must be known of them comes with the batch, if this is called before
+ * it has ended. Else comet_collect_observe finds it out, and waits for it.
+ */
+void comet_collect_squares(comet_collect *collect);
+
+/*
  * Hands over what was seen since comet_collect_begin. A tensor of which something is missing (it is computed again,
  * or its layer's backward did not run) is left out.
  */
