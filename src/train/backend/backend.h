@@ -166,7 +166,8 @@ typedef struct comet_backend_statistics {
     comet_status (*squares)(comet_backend *backend, const comet_span *spans, int count, double *sums);
     /*
      * NULL: what is seen is there when a call returns. Else it is when this returns, and must have its place until
-     * then; `keep` 0: nobody wants it any more.
+     * then; `keep` 0: nobody wants it any more. Calls that are recorded see each time the work is replayed. A call that
+     * finds no room to be recorded says COMET_ERROR_MISMATCH: it will, when the same was issued and settled.
      */
     comet_status (*settle)(comet_backend *backend, int keep);
 } comet_backend_statistics;

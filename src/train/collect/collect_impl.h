@@ -124,6 +124,8 @@ struct comet_collect {
     void *workspace;
     size_t workspace_bytes;
     uint64_t read_bytes;
+    comet_status status_before; /* the work that is recorded */
+    uint64_t read_before;
     /* acgc: of each parameter's gradient, as far as a use asks for it. */
     comet_span *spans;
     double *squares;

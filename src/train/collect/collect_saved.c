@@ -58,6 +58,32 @@ void comet_collect_batch_end(comet_collect *c) {
     comet_collect_turns_end(c);
 }
 
+/* ---- work that is recorded ---- */
+
+/* Nothing changes from step to step but what is kept for measuring errors. */
+uint64_t comet_collect_kind(const comet_collect *c) {
+    return c->backend->statistics->settle && c->keeping.count == 0 ? (uint64_t)(uintptr_t)c : 0;
+}
+
+/* Beside its records, which are the backend's to put away, a step leaves no more than this on the host. */
+void comet_collect_record(comet_collect *c) {
+    c->status_before = c->status;
+    c->read_before = c->read_bytes;
+    c->status = COMET_OK;
+}
+
+comet_status comet_collect_end_record(comet_collect *c, uint64_t *read_bytes) {
+    const comet_status status = c->status;
+    *read_bytes = c->read_bytes - c->read_before;
+    c->status = c->status_before;
+    c->read_bytes = c->read_before;
+    return status;
+}
+
+void comet_collect_replayed(comet_collect *c, uint64_t read_bytes) {
+    c->read_bytes += read_bytes;
+}
+
 /* ---- a tensor that is stored ---- */
 
 static const float *gamma_of(const comet_graph *g, const comet_plan_entry *e) {

@@ -92,6 +92,8 @@ comet_status comet_cuda_end_record(comet_backend *backend, comet_status status, 
     if (!b->is_recording)
         return status;
     b->is_recording = 0;
+    if (status == COMET_OK)
+        status = comet_cuda_late_fetch(&b->kept.late, b->queue);
     const comet_status ended = comet_cuda_status(cudaStreamEndCapture(b->queue, &graph));
     if (status == COMET_OK)
         status = ended;

@@ -147,7 +147,9 @@ static comet_status squares(comet_backend *backend, const comet_span *spans, int
     COMET_TRY(comet_cuda_late_place(&b->kept.late, b->allocator, (size_t)count * sizeof *sums, &slot));
     COMET_TRY(comet_cuda_status(comet_cuda_launch_squares(b->kept.squared.device.memory, count, parts,
                                                           b->kept.partial_sums.memory, slot.record, b->queue)));
-    COMET_TRY(comet_cuda_status(cudaMemcpyAsync(slot.host, slot.record, slot.bytes, cudaMemcpyDeviceToHost, b->queue)));
+    if (slot.host)
+        COMET_TRY(
+            comet_cuda_status(cudaMemcpyAsync(slot.host, slot.record, slot.bytes, cudaMemcpyDeviceToHost, b->queue)));
     comet_cuda_late_note(&b->kept.late, COMET_CUDA_LATE_SUMS, &slot, sums);
     return COMET_OK;
 }

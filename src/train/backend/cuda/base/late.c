@@ -94,13 +94,16 @@ comet_status comet_cuda_late_place(comet_cuda_late *late, const comet_allocator 
     if (late->used + rounded(bytes) > late->rooms[late->room].host_bytes)
         COMET_TRY(next_room(late, rounded(bytes)));
     const comet_cuda_record *room = &late->rooms[late->room];
-    *slot = (comet_cuda_stats_slot){(char *)room->device.memory + late->used, bytes, (char *)room->host + late->used};
+    *slot = (comet_cuda_stats_slot){.record = (char *)room->device.memory + late->used,
+                                    .bytes = bytes,
+                                    .host = late->is_recording ? NULL : (char *)room->host + late->used};
     return COMET_OK;
 }
 
 void comet_cuda_late_note(comet_cuda_late *late, comet_cuda_late_kind kind, const comet_cuda_stats_slot *slot,
                           void *seen) {
-    late->list[late->count++] = (comet_cuda_late_record){kind, slot->host, slot->bytes, seen};
+    const char *host = (const char *)late->rooms[late->room].host + late->used;
+    late->list[late->count++] = (comet_cuda_late_record){kind, host, slot->bytes, seen};
     late->used += rounded(slot->bytes);
 }
 
@@ -111,6 +114,15 @@ void comet_cuda_late_begin_record(comet_cuda_late *late) {
     late->count_before = late->count;
     late->used_before = late->used;
     late->wanted_before = late->wanted;
+}
+
+/* Many small copies would each keep the kernels behind them waiting. */
+comet_status comet_cuda_late_fetch(const comet_cuda_late *late, cudaStream_t queue) {
+    const comet_cuda_record *room = &late->rooms[late->room];
+    const size_t first = late->used_before, bytes = late->used - first;
+    return bytes ? comet_cuda_status(cudaMemcpyAsync((char *)room->host + first, (char *)room->device.memory + first,
+                                                     bytes, cudaMemcpyDeviceToHost, queue))
+                 : COMET_OK;
 }
 
 comet_status comet_cuda_late_take(const comet_cuda_late *late, const comet_allocator *allocator,

@@ -53,8 +53,9 @@ typedef struct comet_cuda_late {
 } comet_cuda_late;
 
 /*
- * Where one more record goes. COMET_ERROR_MISMATCH: work is being recorded, and there is no room; there will be when
- * the same was issued and settled.
+ * Where one more record goes; while work is recorded slot->host is NULL, as all come over at once.
+ * COMET_ERROR_MISMATCH: work is being recorded, and there is no room; there will be when the same was issued and
+ * settled.
  */
 comet_status comet_cuda_late_place(comet_cuda_late *late, const comet_allocator *allocator, size_t bytes,
                                    comet_cuda_stats_slot *slot);
@@ -69,6 +70,9 @@ comet_status comet_cuda_late_settle(comet_cuda_late *late, cudaStream_t queue, i
 /* ---- recorded work ---- */
 
 void comet_cuda_late_begin_record(comet_cuda_late *late);
+
+/* The last of the work: what was noted since comes to the host, with one copy. */
+comet_status comet_cuda_late_fetch(const comet_cuda_late *late, cudaStream_t queue);
 
 /* What was noted since. */
 comet_status comet_cuda_late_take(const comet_cuda_late *late, const comet_allocator *allocator,
