@@ -162,11 +162,12 @@ typedef struct comet_backend_statistics {
                              comet_stats_silu *silu);
     comet_status (*see_scale)(comet_backend *backend, const comet_scale_pass *pass, const comet_stats_exec *exec,
                               comet_stats_scale *scale);
-    /* The sum of squares of a gradient: fp32. */
-    comet_status (*squares)(comet_backend *backend, const void *values, int64_t count, double *sum);
+    /* Of gradients: the sum of squares of each span is added to its place in `sums`. */
+    comet_status (*squares)(comet_backend *backend, const comet_span *spans, int count, double *sums);
     /*
      * NULL: what is seen is there when a call returns. Else it is when this returns, and must have its place until
-     * then; `keep` 0: nobody wants it any more.
+     * then; `keep` 0: nobody wants it any more. Calls that are recorded see each time the work is replayed. A call that
+     * finds no room to be recorded says COMET_ERROR_MISMATCH: it will, when the same was issued and settled.
      */
     comet_status (*settle)(comet_backend *backend, int keep);
 } comet_backend_statistics;

@@ -40,6 +40,8 @@ static void lay_out(comet_collect *c, const comet_plan *p, layout *l) {
     c->of_value = place(l, (size_t)p->graph->value_count, sizeof *c->of_value);
     c->of_norm = place(l, (size_t)p->n, sizeof *c->of_norm);
     c->nodes = place(l, (size_t)p->n, sizeof *c->nodes);
+    c->spans = place(l, (size_t)p->graph->parameter_count, sizeof *c->spans);
+    c->squares = place(l, (size_t)p->graph->parameter_count, sizeof *c->squares);
 }
 
 static comet_collect *take(const comet_plan *p, int acgc, const comet_allocator *allocator) {
@@ -93,7 +95,7 @@ void comet_collect_check(comet_collect *c, comet_status status) {
 void comet_collect_free(comet_collect *c) {
     if (!c)
         return;
-    comet_collect_drop(c);
+    comet_collect_settle(c, 0);
     if (c->workspace_bytes)
         c->backend->space->give(c->backend->space, c->workspace, c->workspace_bytes);
     comet_collect_give_turns(c);

@@ -53,6 +53,12 @@ typedef struct comet_collect_update {
 } comet_collect_update;
 
 /*
+ * The gradients of parameters are complete: what must be known of them comes with the batch, if this is called before
+ * it has ended. Else comet_collect_observe finds it out, and waits for it.
+ */
+void comet_collect_squares(comet_collect *collect);
+
+/*
  * Hands over what was seen since comet_collect_begin. A tensor of which something is missing (it is computed again,
  * or its layer's backward did not run) is left out.
  */
@@ -89,6 +95,24 @@ void comet_collect_part(comet_collect *collect, const comet_op_call *call, int p
 
 /* In forward, before a node is computed. */
 void comet_collect_forward(comet_collect *collect, const comet_op_call *call);
+
+/*
+ * ---- steps whose work is recorded (comet_backend.record) ----
+ *
+ * What kind of work a step has with this collector, at this update: recorded work of the same kind, under the same
+ * plan, can be replayed in its place. 0: it cannot be recorded. So it is where a backend has its statistics at once,
+ * and on updates on which errors are measured, of other channels each time.
+ */
+uint64_t comet_collect_kind(const comet_collect *collect);
+
+/*
+ * Around work that is recorded: the collector is as before, as nothing was carried out. What did not work is returned;
+ * *read_bytes: what replaying it reads.
+ */
+void comet_collect_record(comet_collect *collect);
+comet_status comet_collect_end_record(comet_collect *collect, uint64_t *read_bytes);
+/* It was replayed. */
+void comet_collect_replayed(comet_collect *collect, uint64_t read_bytes);
 
 /* How many bytes were read for statistics since comet_collect_new: what collecting costs. */
 uint64_t comet_collect_read_bytes(const comet_collect *collect);

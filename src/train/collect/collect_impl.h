@@ -19,11 +19,6 @@ typedef struct comet_collect_use {
 
 enum { COMET_COLLECT_MOST_USES = 16 };
 
-/* Sums over the streams of a batch: they count when it has ended. */
-typedef struct comet_collect_stored {
-    double count, nonzero, squares, bytes, bound, streams;
-} comet_collect_stored;
-
 typedef struct comet_collect_tensor {
     char name[COMET_NAME_BYTES];
     comet_saved_kind kind;
@@ -32,11 +27,8 @@ typedef struct comet_collect_tensor {
     int64_t values;
     int use_count;
     comet_collect_use uses[COMET_COLLECT_MOST_USES];
-    comet_collect_stored now;
-    comet_stats_tensor all; /* of the update's batches */
-    /* Of a backend that settles later: what will be there of the batch's stream; 0: nothing, 2: of its values, too. */
-    comet_stats_tensor late;
-    int is_late;
+    /* Of the batch under way: it counts when it has ended. Of the update's batches. */
+    comet_stats_tensor now, all;
 } comet_collect_tensor;
 
 /* What is wanted of a node. */
@@ -132,6 +124,12 @@ struct comet_collect {
     void *workspace;
     size_t workspace_bytes;
     uint64_t read_bytes;
+    comet_status status_before; /* the work that is recorded */
+    uint64_t read_before;
+    /* acgc: of each parameter's gradient, as far as a use asks for it. */
+    comet_span *spans;
+    double *squares;
+    int has_squares; /* of the gradients that are there now; on a backend that settles later, when it has */
     comet_collect_keeping keeping;
 };
 
@@ -144,8 +142,8 @@ comet_stats_exec comet_collect_exec(const comet_collect *c);
  */
 void comet_collect_check(comet_collect *c, comet_status status);
 
-/* What is under way of a backend that settles later is not wanted. */
-void comet_collect_drop(comet_collect *c);
+/* collect_saved.c: what is under way of a backend that settles later; `keep` 0: it is not wanted. */
+void comet_collect_settle(comet_collect *c, int keep);
 
 /* collect_nodes.c: nothing has been seen of a node; 1: it has a whole batch; the workspace it needs. */
 void comet_collect_node_begin(const comet_graph *g, int node, comet_collect_node *n);

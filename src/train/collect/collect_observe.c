@@ -20,16 +20,47 @@ static momentum_means momentum_of(const comet_collect_update *u, int parameter) 
     return (momentum_means){scale * comet_momentum_sgd(mean, momentum, u->updates), scale * mean};
 }
 
+/* ---- gradients of parameters ---- */
+
+static int reads_weights(const comet_collect_use *u) {
+    return u->kind == COMET_USE_CONV_WEIGHTS || u->kind == COMET_USE_LINEAR_WEIGHTS;
+}
+
+static void choose_spans(comet_collect *c) {
+    for (int i = 0; i < c->graph->parameter_count; i++)
+        c->spans[i] = (comet_span){NULL, 0};
+    for (int32_t i = 0; i < c->count; i++)
+        for (int u = 0; u < c->tensors[i].use_count; u++) {
+            const comet_collect_use *use = &c->tensors[i].uses[u];
+            const comet_parameter *p = &c->graph->parameters[use->parameter];
+            if (reads_weights(use))
+                c->spans[use->parameter] = (comet_span){p->gradient, p->count};
+        }
+}
+
+void comet_collect_squares(comet_collect *c) {
+    if (!c->acgc || c->has_squares)
+        return;
+    choose_spans(c);
+    for (int i = 0; i < c->graph->parameter_count; i++)
+        c->squares[i] = 0;
+    comet_collect_check(c,
+                        c->backend->statistics->squares(c->backend, c->spans, c->graph->parameter_count, c->squares));
+    c->has_squares = 1;
+}
+
+/* Where nobody asked for them before the batch ended. */
+static void await_squares(comet_collect *c) {
+    if (!c->acgc || c->has_squares)
+        return;
+    comet_collect_squares(c);
+    comet_collect_settle(c, 1);
+}
+
 /* ---- uses ---- */
 
 static const comet_collect_node *node_at(const comet_collect *c, int node) {
     return &c->nodes[node];
-}
-
-static double squares_of(comet_collect *c, const comet_parameter *p) {
-    double sum = 0;
-    comet_collect_check(c, c->backend->statistics->squares(c->backend, p->gradient, p->count, &sum));
-    return sum;
 }
 
 /* The norm or SiLU that a layer's input is rebuilt from. */
@@ -42,7 +73,8 @@ static void set_source(const comet_collect *c, int source, comet_stats_use *s) {
         s->norm = &node_at(c, source)->seen.norm;
 }
 
-static void set_parts(comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u, comet_stats_use *s) {
+static void set_parts(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
+                      comet_stats_use *s) {
     const comet_collect_node *n = node_at(c, u->node);
     s->layer = u->kind == COMET_USE_NORM_SCALE ? NULL : &node_at(c, u->reached)->seen.layer;
     switch (u->kind) {
@@ -50,7 +82,7 @@ static void set_parts(comet_collect *c, const comet_collect_tensor *t, const com
     case COMET_USE_LINEAR_WEIGHTS:
         set_source(c, u->source, s);
         s->scale = u->factor >= 0 ? &node_at(c, u->factor)->seen.scale : NULL;
-        s->weight_gradient_squares = c->acgc ? squares_of(c, &c->graph->parameters[u->parameter]) : 0;
+        s->weight_gradient_squares = c->acgc ? c->squares[u->parameter] : 0;
         break;
     case COMET_USE_NORM_SCALE:
         s->norm = &n->seen.norm;
@@ -69,7 +101,7 @@ static void set_parts(comet_collect *c, const comet_collect_tensor *t, const com
     }
 }
 
-static comet_status stats_of(comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
+static comet_status stats_of(const comet_collect *c, const comet_collect_tensor *t, const comet_collect_use *u,
                              momentum_means momentum, comet_use_stats *stats) {
     comet_stats_use use = COMET_STATS_USE_INIT;
     use.kind = u->kind;
@@ -103,6 +135,7 @@ const comet_control_observation *comet_collect_observation(comet_collect *c, con
     comet_control_observation *o = &c->observations[tensor];
     if (!is_seen(c, t))
         return NULL;
+    await_squares(c);
     for (int i = 0; i < t->use_count; i++)
         comet_collect_check(c, stats_of(c, t, &t->uses[i], momentum_of(update, t->uses[i].parameter), &stats[i]));
     c->sizes[tensor] = comet_stats_tensor_size(&t->all, t->values);

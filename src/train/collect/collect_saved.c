@@ -2,65 +2,52 @@
 /* The batches of an update, and what is seen of a tensor when it is stored. */
 #include "train/collect/collect_impl.h"
 
+/* ---- updates and batches ---- */
+
 void comet_collect_begin(comet_collect *c) {
     for (int32_t i = 0; i < c->count; i++) {
-        c->tensors[i].now = (comet_collect_stored){0};
+        c->tensors[i].now = (comet_stats_tensor)COMET_STATS_TENSOR_INIT;
         c->tensors[i].all = (comet_stats_tensor)COMET_STATS_TENSOR_INIT;
     }
     for (int i = 0; i < c->graph->node_count; i++)
         comet_collect_node_begin(c->graph, i, &c->nodes[i]);
     comet_collect_turns_begin(c);
+    c->has_squares = 0;
     c->status = COMET_OK;
+}
+
+/* How alike values are goes on from batch to batch: the last one's that had some. */
+static void set_alike(comet_stats_tensor *to, const comet_stats_tensor *from) {
+    to->has_alike = from->has_alike;
+    to->all = from->all;
+    to->passed = from->passed;
+}
+
+void comet_collect_settle(comet_collect *c, int keep) {
+    const comet_backend_statistics *statistics = c->backend->statistics;
+    const comet_status status = statistics->settle ? statistics->settle(c->backend, keep) : COMET_OK;
+    if (keep)
+        comet_collect_check(c, status);
 }
 
 /* What a batch that failed has left under way is of no use. */
 void comet_collect_batch_begin(comet_collect *c) {
-    comet_collect_drop(c);
-    for (int32_t i = 0; i < c->count; i++)
-        c->tensors[i].now = (comet_collect_stored){0};
+    comet_collect_settle(c, 0);
+    for (int32_t i = 0; i < c->count; i++) {
+        comet_collect_tensor *t = &c->tensors[i];
+        t->now = (comet_stats_tensor)COMET_STATS_TENSOR_INIT;
+        set_alike(&t->now, &t->all);
+    }
+    c->has_squares = 0;
     comet_collect_turns_batch(c);
 }
 
-static void add_stream(comet_collect_tensor *t, const comet_stats_tensor *stream, int has_values) {
-    comet_collect_stored *now = &t->now;
-    now->count += stream->count;
-    now->nonzero += stream->nonzero;
-    now->squares += stream->squares;
-    now->bytes += stream->bytes;
-    now->bound += stream->bound;
-    now->streams += stream->streams;
-    if (!has_values)
-        return;
-    t->all.has_alike = stream->has_alike;
-    t->all.all = stream->all;
-    t->all.passed = stream->passed;
-}
-
-void comet_collect_drop(comet_collect *c) {
-    const comet_backend_statistics *statistics = c->backend->statistics;
-    if (statistics->settle)
-        (void)statistics->settle(c->backend, 0);
-    for (int32_t i = 0; i < c->count; i++)
-        c->tensors[i].is_late = 0;
-}
-
-static void settle(comet_collect *c) {
-    const comet_backend_statistics *statistics = c->backend->statistics;
-    if (statistics->settle)
-        comet_collect_check(c, statistics->settle(c->backend, 1));
-    for (int32_t i = 0; i < c->count; i++) {
-        comet_collect_tensor *t = &c->tensors[i];
-        if (t->is_late)
-            add_stream(t, &t->late, t->is_late == 2);
-        t->is_late = 0;
-    }
-}
-
 void comet_collect_batch_end(comet_collect *c) {
-    settle(c);
+    comet_collect_settle(c, 1);
     for (int32_t i = 0; i < c->count; i++) {
-        const comet_collect_stored *now = &c->tensors[i].now;
+        const comet_stats_tensor *now = &c->tensors[i].now;
         comet_stats_tensor *all = &c->tensors[i].all;
+        set_alike(all, now);
         all->count += now->count;
         all->nonzero += now->nonzero;
         all->squares += now->squares;
@@ -70,6 +57,34 @@ void comet_collect_batch_end(comet_collect *c) {
     }
     comet_collect_turns_end(c);
 }
+
+/* ---- work that is recorded ---- */
+
+/* Nothing changes from step to step but what is kept for measuring errors. */
+uint64_t comet_collect_kind(const comet_collect *c) {
+    return c->backend->statistics->settle && c->keeping.count == 0 ? (uint64_t)(uintptr_t)c : 0;
+}
+
+/* Beside its records, which are the backend's to put away, a step leaves no more than this on the host. */
+void comet_collect_record(comet_collect *c) {
+    c->status_before = c->status;
+    c->read_before = c->read_bytes;
+    c->status = COMET_OK;
+}
+
+comet_status comet_collect_end_record(comet_collect *c, uint64_t *read_bytes) {
+    const comet_status status = c->status;
+    *read_bytes = c->read_bytes - c->read_before;
+    c->status = c->status_before;
+    c->read_bytes = c->read_before;
+    return status;
+}
+
+void comet_collect_replayed(comet_collect *c, uint64_t read_bytes) {
+    c->read_bytes += read_bytes;
+}
+
+/* ---- a tensor that is stored ---- */
 
 static const float *gamma_of(const comet_graph *g, const comet_plan_entry *e) {
     return comet_node_parameter(g, &g->nodes[e->node], COMET_PARAMETER_WEIGHT)->value;
@@ -89,14 +104,7 @@ void comet_collect_saved(comet_collect *c, const comet_plan_entry *e, const come
     pass.grid = grid;
     pass.gamma = grid ? gamma_of(c->graph, e) : NULL;
     pass.relu = grid && e->has_relu;
-    if (t->is_late) /* another part of it */
-        settle(c);
-    t->late = (comet_stats_tensor)COMET_STATS_TENSOR_INIT;
-    comet_collect_check(c, statistics->see_tensor(c->backend, &pass, &exec, &t->late));
-    if (statistics->settle)
-        t->is_late = pass.values ? 2 : 1;
-    else
-        add_stream(t, &t->late, pass.values != NULL);
+    comet_collect_check(c, statistics->see_tensor(c->backend, &pass, &exec, &t->now));
     comet_collect_keep(c, tensor, values, grid);
 }
 

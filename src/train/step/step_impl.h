@@ -24,6 +24,7 @@ typedef struct comet_step_kind {
     uint64_t last_used;                       /* comet_step.runs then */
     comet_recording *parts[COMET_STEP_PARTS]; /* of its work; NULL: not recorded */
     int next_move[COMET_STEP_PARTS];          /* when such a part ends */
+    uint64_t read_bytes[COMET_STEP_PARTS];    /* for statistics */
     int *held, held_count;                    /* entries, in the order they were held */
 } comet_step_kind;
 

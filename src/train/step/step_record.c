@@ -32,6 +32,12 @@ static uint64_t with_codec(uint64_t hash, const comet_codec_params *p) {
     return p->bound_kind == COMET_BOUND_RELATIVE ? with_real(hash, p->bound) : hash;
 }
 
+/* 1: none of the run's work depends on what the host does beside it. */
+static int can_be_recorded(const comet_step *s) {
+    const comet_step_options *o = s->options;
+    return s->plan->backend->record && !o->watch && !o->clock && (!o->collect || comet_collect_kind(o->collect));
+}
+
 /* 0: the run cannot be replayed. */
 static uint64_t key_of(const comet_step *s) {
     const comet_step_options *o = s->options;
@@ -42,7 +48,8 @@ static uint64_t key_of(const comet_step *s) {
     hash = with_number(hash, o->accumulate);
     hash = with_number(hash, (int64_t)o->seed);
     hash = with_number(hash, o->rank);
-    hash = with_number(hash, (int64_t)(intptr_t)o->collect);
+    if (o->collect)
+        hash = with_number(hash, (int64_t)comet_collect_kind(o->collect));
     hash = with_number(hash, o->bytes != NULL);
     if (o->normalisation)
         hash = with_bytes(hash, o->normalisation, sizeof *o->normalisation);
@@ -113,10 +120,9 @@ static comet_status give_inputs(const comet_step *s) {
 }
 
 comet_status comet_step_choose_kind(comet_step *s) {
-    const comet_step_options *o = s->options;
     s->kind = s->counted = NULL;
     s->runs++;
-    if (!s->plan->backend->record || o->watch || o->clock || o->collect)
+    if (!can_be_recorded(s))
         return COMET_OK;
     const uint64_t key = key_of(s);
     comet_step_kind *kind = key ? find(s, key) : NULL;
@@ -150,12 +156,22 @@ static void stop_recording(comet_step *s, int is_final) {
     s->kind = NULL;
 }
 
+/* What could not be seen for a controller cannot be recorded. */
+static comet_status work_seen(comet_step *s, int part, comet_status (*work)(comet_step *s)) {
+    comet_collect *collect = s->options->collect;
+    if (!collect)
+        return work(s);
+    comet_collect_record(collect);
+    const comet_status status = work(s), seen = comet_collect_end_record(collect, &s->kind->read_bytes[part]);
+    return status == COMET_OK ? seen : status;
+}
+
 static comet_status record(comet_step *s, int part, comet_status (*work)(comet_step *s)) {
     comet_backend *backend = s->plan->backend;
     comet_step_kind *kind = s->kind;
     comet_status status = backend->record(backend);
     if (status == COMET_OK)
-        status = work(s);
+        status = work_seen(s, part, work);
     status = backend->end_record(backend, status, &kind->parts[part]);
     memcpy(kind->held, s->order, (size_t)s->held_count * sizeof *kind->held);
     kind->held_count = s->held_count;
@@ -167,6 +183,8 @@ static comet_status record(comet_step *s, int part, comet_status (*work)(comet_s
 static void remember(comet_step *s, int part) {
     const comet_step_kind *kind = s->kind;
     s->next_move = kind->next_move[part];
+    if (s->options->collect)
+        comet_collect_replayed(s->options->collect, kind->read_bytes[part]);
     for (int i = 0; part == 0 && i < kind->held_count; i++) { /* all is held in forward */
         comet_step_note_held(s, kind->held[i]);
         s->holder->again(s->holder, kind->held[i]);

@@ -213,11 +213,13 @@ static comet_status settle(comet_step *s) {
 }
 
 /*
- * Whether all is held is asked before backward where backward adds to what is there. Else at the end: a device is not
- * waited for in the middle, and what a step that is run again has made of gradients is written over.
+ * Whether all is held is asked before backward where backward adds to what is there, be it in gradients or in what the
+ * collector has on the host. Else at the end: a device is not waited for in the middle, what a step that is run again
+ * has made of gradients is written over, and records that are under way are dropped.
  */
 static int settles_early(const comet_step *s) {
-    return s->options->accumulate || s->options->collect;
+    const comet_step_options *o = s->options;
+    return o->accumulate || (o->collect && !comet_collect_kind(o->collect));
 }
 
 /* ---- the parts of a run, as they are issued ---- */

@@ -43,6 +43,8 @@ static comet_status issue(void *context) {
         status = backend->update(&e->update);
     e->update.step = NULL;
     e->is_issued = status == COMET_OK;
+    if (t->collects)
+        comet_collect_squares(t->parts.collect);
     return status;
 }
 

@@ -250,10 +250,10 @@ static inline comet_status poisoned_see_scale(comet_backend *b, const comet_scal
     return poisoned_close(poisoned.inner->statistics->see_scale(poisoned.inner, pass, exec, seen));
 }
 
-static inline comet_status poisoned_squares(comet_backend *b, const void *values, int64_t count, double *sum) {
+static inline comet_status poisoned_squares(comet_backend *b, const comet_span *spans, int count, double *sums) {
     (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->statistics->squares(poisoned.inner, values, count, sum));
+    return poisoned_close(poisoned.inner->statistics->squares(poisoned.inner, spans, count, sums));
 }
 
 /* ---- measured errors ---- */

@@ -28,12 +28,11 @@ SEE(silu)
 SEE(scale)
 #undef SEE
 
-static comet_status squares(comet_backend *backend, const void *of, int64_t count, double *sum) {
-    const float *values = of;
+static comet_status squares(comet_backend *backend, const comet_span *spans, int count, double *sums) {
     (void)backend;
-    *sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        *sum += (double)values[i] * (double)values[i];
+    for (int i = 0; i < count; i++)
+        for (int64_t k = 0; k < spans[i].count; k++)
+            sums[i] += (double)spans[i].values[k] * (double)spans[i].values[k];
     return COMET_OK;
 }
 

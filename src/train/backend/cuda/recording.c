@@ -10,6 +10,7 @@ struct comet_recording {
     cudaGraphExec_t work;
     int reads_bytes; /* of images: their place is in use until the work is done */
     uint64_t made_of;
+    comet_cuda_late_work records; /* of statistics */
 };
 
 /* ---- memory that the backend may move ---- */
@@ -21,17 +22,18 @@ static uint64_t with_address(uint64_t hash, const void *address) {
     return hash;
 }
 
-/* Of all that kernels and copies have addresses of, beside what is the plan's, the graph's and the holder's. */
+/*
+ * Of all that kernels and copies have addresses of, beside what is the plan's, the graph's and the holder's. Where
+ * records of statistics go is asked of their list.
+ */
 static uint64_t addresses_of(const comet_backend_cuda *b) {
     const comet_cuda_kept *k = &b->kept;
-    const comet_cuda_record *const records[] = {&k->loss, &k->sums};
     const void *const others[] = {b->codec_workspace,      b->weights,
                                   k->labels.device.memory, k->words.device.memory,
+                                  k->loss.device.memory,   k->loss.host,
                                   k->samples.memory,       k->partial_sums.memory,
                                   k->plain_weights.memory, k->statistics_workspace.memory};
     uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < sizeof records / sizeof *records; i++)
-        hash = with_address(with_address(hash, records[i]->device.memory), records[i]->host);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         hash = with_address(hash, others[i]);
     return hash;
@@ -58,20 +60,28 @@ comet_status comet_cuda_begin_record(comet_backend *backend) {
     comet_backend_cuda *b = (comet_backend_cuda *)backend;
     COMET_TRY(comet_cuda_status(cudaStreamBeginCapture(b->queue, cudaStreamCaptureModeThreadLocal)));
     b->is_recording = 1;
+    comet_cuda_late_begin_record(&b->kept.late);
     return COMET_OK;
+}
+
+static comet_status make(comet_backend_cuda *b, cudaGraph_t graph, comet_recording *r) {
+    *r = (comet_recording){.reads_bytes = b->kept.batch_bytes.bytes != 0, .made_of = addresses_of(b)};
+    COMET_TRY(comet_cuda_late_take(&b->kept.late, b->allocator, &r->records));
+    return comet_cuda_status(cudaGraphInstantiate(&r->work, graph, 0));
 }
 
 static comet_status keep(comet_backend_cuda *b, cudaGraph_t graph, comet_recording **recording) {
     comet_recording *r = comet_memory_take(b->allocator, sizeof *r);
     if (!r)
         return COMET_ERROR_MEMORY;
-    *r = (comet_recording){.reads_bytes = b->kept.batch_bytes.bytes != 0, .made_of = addresses_of(b)};
-    const comet_status status = comet_cuda_status(cudaGraphInstantiate(&r->work, graph, 0));
-    if (status != COMET_OK)
+    const comet_status status = make(b, graph, r);
+    if (status != COMET_OK) {
+        comet_cuda_late_work_free(&r->records, b->allocator);
         comet_memory_give(b->allocator, r, sizeof *r);
-    else
-        *recording = r;
-    return status;
+        return status;
+    }
+    *recording = r;
+    return COMET_OK;
 }
 
 /* The capture ends in any case: what was issued could not be else. */
@@ -82,6 +92,8 @@ comet_status comet_cuda_end_record(comet_backend *backend, comet_status status, 
     if (!b->is_recording)
         return status;
     b->is_recording = 0;
+    if (status == COMET_OK)
+        status = comet_cuda_late_fetch(&b->kept.late, b->queue);
     const comet_status ended = comet_cuda_status(cudaStreamEndCapture(b->queue, &graph));
     if (status == COMET_OK)
         status = ended;
@@ -89,6 +101,7 @@ comet_status comet_cuda_end_record(comet_backend *backend, comet_status status, 
         status = keep(b, graph, recording);
     if (graph)
         (void)cudaGraphDestroy(graph);
+    comet_cuda_late_end_record(&b->kept.late);
     return status;
 }
 
@@ -96,8 +109,12 @@ comet_status comet_cuda_replay(comet_backend *backend, const comet_recording *re
     comet_backend_cuda *b = (comet_backend_cuda *)backend;
     if (recording->made_of != addresses_of(b))
         return COMET_ERROR_MISMATCH;
+    COMET_TRY(comet_cuda_late_prepare(&b->kept.late, b->allocator, &recording->records));
     COMET_TRY(comet_cuda_status(cudaGraphLaunch(recording->work, b->queue)));
-    return recording->reads_bytes ? comet_cuda_batch_bytes_end(&b->kept.batch_bytes, b->queue) : COMET_OK;
+    if (recording->reads_bytes)
+        COMET_TRY(comet_cuda_batch_bytes_end(&b->kept.batch_bytes, b->queue));
+    comet_cuda_late_again(&b->kept.late, &recording->records);
+    return COMET_OK;
 }
 
 void comet_cuda_recording_free(comet_backend *backend, comet_recording *recording) {
@@ -105,5 +122,6 @@ void comet_cuda_recording_free(comet_backend *backend, comet_recording *recordin
     if (!recording)
         return;
     (void)cudaGraphExecDestroy(recording->work);
+    comet_cuda_late_work_free(&recording->records, b->allocator);
     comet_memory_give(b->allocator, recording, sizeof *recording);
 }

@@ -1,103 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Statistics of uses through comet/cuda_use_stats.h. A call leaves a record behind, and nobody waits for it: records
- * lie one behind the other until they are settled, at the end of a batch. Only the record of a batch norm that comes in
- * parts has a place of its own, and is waited for.
+ * lie one behind the other until they are settled, at the end of a batch (base/late.h). Only the record of a batch norm
+ * that comes in parts has a place of its own, and is waited for.
  */
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/memory.h"
 #include "comet/cuda_use_stats.h"
 #include "train/backend/cuda/base/backend_cuda.h"
 #include "train/backend/cuda/base/space.h"
 #include "train/backend/cuda/kernels/sums.h"
 
-/* For records. Where a batch's take more they are settled several times. */
-enum { LEAST_ROOM = 1 << 16, MOST_ROOM = 1 << 22, UNIT = 16 };
-
-typedef enum late_kind { LATE_TENSOR, LATE_LAYER, LATE_NORM, LATE_SILU, LATE_SCALE } late_kind;
-
-static comet_status await(const comet_backend_cuda *b) {
-    return comet_cuda_status(cudaStreamSynchronize(b->queue));
-}
-
-/* ---- records that are under way ---- */
-
-static comet_status fold(late_kind kind, const void *record, size_t bytes, void *seen) {
-    switch (kind) {
-    case LATE_TENSOR:
-        return comet_cuda_stats_fold_tensor(record, bytes, seen);
-    case LATE_LAYER:
-        return comet_cuda_stats_fold_layer(record, bytes, seen);
-    case LATE_NORM:
-        return comet_cuda_stats_fold_norm(record, bytes, seen);
-    case LATE_SILU:
-        return comet_cuda_stats_fold_silu(record, bytes, seen);
-    default:
-        return comet_cuda_stats_fold_scale(record, bytes, seen);
-    }
-}
-
-/* All of them are added, whatever is wrong with one. */
-static comet_status take_in(comet_backend_cuda *b, int keep) {
-    comet_cuda_late *late = &b->kept.late;
-    comet_status status = late->count > 0 ? await(b) : COMET_OK;
-    for (size_t i = 0; i < late->count && keep; i++) {
-        const comet_cuda_late_record *r = &late->list[i];
-        const comet_status one = fold((late_kind)r->kind, (char *)late->records.host + r->offset, r->bytes, r->seen);
-        status = status == COMET_OK ? one : status;
-    }
-    late->count = late->used = 0;
-    return status;
-}
-
 static comet_status settle(comet_backend *backend, int keep) {
-    comet_cuda_late *late = &((comet_backend_cuda *)backend)->kept.late;
-    comet_status status = take_in((comet_backend_cuda *)backend, keep);
-    const size_t wanted = late->wanted < MOST_ROOM ? late->wanted : MOST_ROOM;
-    if (status == COMET_OK && wanted > late->records.device.bytes)
-        status = comet_cuda_record_reserve(&late->records, wanted);
-    late->wanted = 0;
-    return status;
+    comet_backend_cuda *b = (comet_backend_cuda *)backend;
+    return comet_cuda_late_settle(&b->kept.late, b->queue, keep);
 }
 
-/* Room for one more record, and a line in the list. */
-static comet_status reserve_late(comet_backend_cuda *b, size_t bytes) {
-    comet_cuda_late *late = &b->kept.late;
-    late->wanted += bytes;
-    comet_cuda_late_record *list =
-        comet_array_reserve(b->allocator, late->list, late->count, late->count + 1, &late->room, sizeof *list);
-    if (!list)
-        return COMET_ERROR_MEMORY;
-    late->list = list;
-    if (late->used + bytes <= late->records.device.bytes)
-        return COMET_OK;
-    COMET_TRY(take_in(b, 1));
-    return comet_cuda_record_reserve(&late->records, bytes > LEAST_ROOM ? bytes : LEAST_ROOM);
+static comet_status reserve_workspace(comet_backend_cuda *b, size_t bytes, comet_stats_exec *exec) {
+    COMET_TRY(comet_cuda_buffer_reserve(&b->kept.statistics_workspace, bytes));
+    exec->workspace = b->kept.statistics_workspace.memory;
+    exec->workspace_bytes = b->kept.statistics_workspace.bytes;
+    exec->queue = b->queue;
+    return COMET_OK;
 }
 
 static comet_status begin(comet_backend_cuda *b, const comet_cuda_stats_needs *needs, comet_stats_exec *exec,
                           comet_cuda_stats_slot *slot) {
-    comet_cuda_late *late = &b->kept.late;
-    COMET_TRY(comet_cuda_buffer_reserve(&b->kept.statistics_workspace, needs->workspace_bytes));
-    exec->workspace = b->kept.statistics_workspace.memory;
-    exec->workspace_bytes = b->kept.statistics_workspace.bytes;
-    exec->queue = b->queue;
-    COMET_TRY(reserve_late(b, (needs->record_bytes + UNIT - 1) / UNIT * UNIT));
-    *slot = (comet_cuda_stats_slot){(char *)late->records.device.memory + late->used, needs->record_bytes,
-                                    (char *)late->records.host + late->used};
-    return COMET_OK;
-}
-
-static void note_late(comet_backend_cuda *b, late_kind kind, const comet_cuda_stats_slot *slot, void *seen) {
-    comet_cuda_late *late = &b->kept.late;
-    late->list[late->count++] = (comet_cuda_late_record){kind, late->used, slot->bytes, seen};
-    late->used += (slot->bytes + UNIT - 1) / UNIT * UNIT;
+    COMET_TRY(reserve_workspace(b, needs->workspace_bytes, exec));
+    return comet_cuda_late_place(&b->kept.late, b->allocator, needs->record_bytes, slot);
 }
 
 /* What all kinds do: the needs, the call, and where its record is to go. */
-#define SEE(kind, late)                                                                                                \
+#define SEE(kind, record)                                                                                              \
     do {                                                                                                               \
         comet_cuda_stats_needs needs = COMET_CUDA_STATS_NEEDS_INIT;                                                    \
         comet_stats_exec how = COMET_STATS_EXEC_INIT;                                                                  \
@@ -105,7 +40,7 @@ static void note_late(comet_backend_cuda *b, late_kind kind, const comet_cuda_st
         COMET_TRY(comet_cuda_stats_##kind##_needs(pass, &needs));                                                      \
         COMET_TRY(begin(b, &needs, &how, &slot));                                                                      \
         COMET_TRY(comet_cuda_stats_see_##kind(pass, &how, &slot));                                                     \
-        note_late(b, late, &slot, seen);                                                                               \
+        comet_cuda_late_note(&b->kept.late, record, &slot, seen);                                                      \
         return COMET_OK;                                                                                               \
     } while (0)
 
@@ -115,7 +50,7 @@ static comet_status see_tensor(comet_backend *backend, const comet_tensor_pass *
                                comet_stats_tensor *seen) {
     comet_backend_cuda *b = (comet_backend_cuda *)backend;
     (void)exec;
-    SEE(tensor, LATE_TENSOR);
+    SEE(tensor, COMET_CUDA_LATE_TENSOR);
 }
 
 /* Weights in the order that comet/use_stats.h asks for. */
@@ -138,7 +73,7 @@ static comet_status see_layer(comet_backend *backend, const comet_layer_pass *gi
     const comet_layer_pass *pass = &plain;
     (void)exec;
     COMET_TRY(make_plain(b, given, &plain));
-    SEE(layer, LATE_LAYER);
+    SEE(layer, COMET_CUDA_LATE_LAYER);
 }
 
 /* The same record for all parts. */
@@ -146,15 +81,15 @@ static comet_status see_norm_part(comet_backend_cuda *b, const comet_norm_pass *
     comet_cuda_stats_needs needs = COMET_CUDA_STATS_NEEDS_INIT;
     comet_stats_exec how = COMET_STATS_EXEC_INIT;
     comet_cuda_stats_slot slot;
-    comet_cuda_record *record = &b->kept.late.part;
+    comet_cuda_record *record = &b->kept.norm_parts;
     COMET_TRY(comet_cuda_stats_norm_needs(pass, &needs));
-    COMET_TRY(begin(b, &needs, &how, &slot));
+    COMET_TRY(reserve_workspace(b, needs.workspace_bytes, &how));
     COMET_TRY(comet_cuda_record_reserve(record, needs.record_bytes));
     slot = (comet_cuda_stats_slot){record->device.memory, needs.record_bytes, record->host};
     COMET_TRY(comet_cuda_stats_see_norm(pass, &how, &slot));
     if (pass->part < pass->parts - 1)
         return COMET_OK;
-    COMET_TRY(await(b));
+    COMET_TRY(comet_cuda_status(cudaStreamSynchronize(b->queue)));
     return comet_cuda_stats_fold_norm(slot.host, slot.bytes, seen);
 }
 
@@ -164,35 +99,58 @@ static comet_status see_norm(comet_backend *backend, const comet_norm_pass *pass
     (void)exec;
     if (pass->parts > 1)
         return see_norm_part(b, pass, seen);
-    SEE(norm, LATE_NORM);
+    SEE(norm, COMET_CUDA_LATE_NORM);
 }
 
 static comet_status see_silu(comet_backend *backend, const comet_silu_pass *pass, const comet_stats_exec *exec,
                              comet_stats_silu *seen) {
     comet_backend_cuda *b = (comet_backend_cuda *)backend;
     (void)exec;
-    SEE(silu, LATE_SILU);
+    SEE(silu, COMET_CUDA_LATE_SILU);
 }
 
 static comet_status see_scale(comet_backend *backend, const comet_scale_pass *pass, const comet_stats_exec *exec,
                               comet_stats_scale *seen) {
     comet_backend_cuda *b = (comet_backend_cuda *)backend;
     (void)exec;
-    SEE(scale, LATE_SCALE);
+    SEE(scale, COMET_CUDA_LATE_SCALE);
 }
 
 /* ---- sums ---- */
 
-static comet_status squares(comet_backend *backend, const void *values, int64_t count, double *sum) {
+static int parts_of(int64_t count) {
+    const int64_t wanted = (count + COMET_CUDA_SQUARES_PART - 1) / COMET_CUDA_SQUARES_PART;
+    return wanted < COMET_CUDA_SQUARES_PARTS ? (int)wanted : COMET_CUDA_SQUARES_PARTS;
+}
+
+/* The number of parts, of all. */
+static int describe(const comet_span *spans, int count, comet_cuda_squared *table) {
+    int parts = 0;
+    for (int i = 0; i < count; i++) {
+        table[i] = (comet_cuda_squared){spans[i].values, spans[i].count, parts, parts_of(spans[i].count)};
+        parts += table[i].parts;
+    }
+    return parts;
+}
+
+static comet_status squares(comet_backend *backend, const comet_span *spans, int count, double *sums) {
     comet_backend_cuda *b = (comet_backend_cuda *)backend;
-    comet_cuda_record *result = &b->kept.sums;
-    COMET_TRY(comet_cuda_record_reserve(result, sizeof *sum));
-    COMET_TRY(comet_cuda_buffer_reserve(&b->kept.partial_sums, COMET_CUDA_SQUARES_PARTS * sizeof *sum));
-    COMET_TRY(comet_cuda_status(
-        comet_cuda_launch_squares(values, count, b->kept.partial_sums.memory, result->device.memory, b->queue)));
-    COMET_TRY(comet_cuda_record_fetch(result, sizeof *sum, b->queue));
-    COMET_TRY(await(b));
-    *sum = *(const double *)result->host;
+    const size_t bytes = (size_t)count * sizeof(comet_cuda_squared);
+    comet_cuda_stats_slot slot;
+    void *table;
+    if (count == 0)
+        return COMET_OK;
+    COMET_TRY(comet_cuda_upload_begin(&b->kept.squared, bytes, &table));
+    const int parts = describe(spans, count, table);
+    COMET_TRY(comet_cuda_upload_end(&b->kept.squared, bytes, b->queue));
+    COMET_TRY(comet_cuda_buffer_reserve(&b->kept.partial_sums, (size_t)parts * sizeof *sums));
+    COMET_TRY(comet_cuda_late_place(&b->kept.late, b->allocator, (size_t)count * sizeof *sums, &slot));
+    COMET_TRY(comet_cuda_status(comet_cuda_launch_squares(b->kept.squared.device.memory, count, parts,
+                                                          b->kept.partial_sums.memory, slot.record, b->queue)));
+    if (slot.host)
+        COMET_TRY(
+            comet_cuda_status(cudaMemcpyAsync(slot.host, slot.record, slot.bytes, cudaMemcpyDeviceToHost, b->queue)));
+    comet_cuda_late_note(&b->kept.late, COMET_CUDA_LATE_SUMS, &slot, sums);
     return COMET_OK;
 }
 

@@ -5,19 +5,6 @@
  */
 #include "unit/cuda/train/test_cuda_train_case.h"
 
-/* Kernels that another trainer chose by measuring: two that choose for themselves need not have the same bits. */
-static comet_trainer *gpu_trainer_like(const comet_trainer *other, comet_trainer_options o, comet_dtype dtype) {
-    const size_t room = comet_trainer_get_choices(other, NULL, 0) + 1;
-    char *text = malloc(room);
-    assert_non_null(text);
-    assert_int_equal(comet_trainer_get_choices(other, text, room), room - 1);
-    o.choices = text;
-    comet_trainer *t = gpu_trainer(o, dtype);
-    assert_string_equal(comet_trainer_note(t), "");
-    free(text);
-    return t;
-}
-
 /* What is made of the same bits, in whatever place it is held. */
 static void check_same_bits(const comet_trainer_options *a, const comet_trainer_options *b, int steps) {
     comet_trainer *x = gpu_trainer(*a, COMET_F32), *y = gpu_trainer_like(x, *b, COMET_F32);

@@ -44,4 +44,32 @@ static inline comet_trainer_options small(const char *model, const char *codec) 
     return o;
 }
 
+/* Kernels that another trainer chose by measuring: two that choose for themselves need not have the same bits. */
+static inline comet_trainer *gpu_trainer_like(const comet_trainer *other, comet_trainer_options o, comet_dtype dtype) {
+    const size_t room = comet_trainer_get_choices(other, NULL, 0) + 1;
+    char *text = malloc(room);
+    assert_non_null(text);
+    assert_int_equal(comet_trainer_get_choices(other, text, room), room - 1);
+    o.choices = text;
+    comet_trainer *t = gpu_trainer(o, dtype);
+    assert_string_equal(comet_trainer_note(t), "");
+    free(text);
+    return t;
+}
+
+/* Weights and running statistics, to be freed. */
+static inline float *parameters_of(comet_trainer *t, int64_t *count) {
+    comet_graph *g = comet_trainer_graph(t);
+    float *values = NULL;
+    *count = 0;
+    for (int i = 0; i < comet_graph_parameters(g); i++) {
+        const comet_parameter *p = comet_graph_parameter(g, i);
+        values = realloc(values, (size_t)(*count + p->count) * sizeof *values);
+        assert_non_null(values);
+        assert_ok(g->space->read(g->space, values + *count, p->value, (size_t)p->count * sizeof *values));
+        *count += p->count;
+    }
+    return values;
+}
+
 #endif

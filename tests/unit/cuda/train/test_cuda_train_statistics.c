@@ -215,6 +215,65 @@ static void test_many_at_once(void **state) {
     norm_side_free(&s);
 }
 
+/* ---- recorded ---- */
+
+/* A call of a kind, recorded. NULL: it could not be. */
+static comet_recording *record(train_bench *b, const comet_silu_pass *pass, comet_stats_silu *seen) {
+    comet_recording *recording = NULL;
+    assert_ok(comet_cuda_begin_record(&b->cuda.base));
+    const comet_status status = comet_cuda_statistics.see_silu(&b->cuda.base, pass, &nothing, seen);
+    assert_int_equal(comet_cuda_end_record(&b->cuda.base, status, &recording), status);
+    assert_int_equal(status, recording ? COMET_OK : COMET_ERROR_MISMATCH);
+    return recording;
+}
+
+static void see_and_settle(train_bench *b, const comet_silu_pass *pass, comet_stats_silu *seen, int times) {
+    for (int i = 0; i < times; i++)
+        assert_ok(comet_cuda_statistics.see_silu(&b->cuda.base, pass, &nothing, seen));
+    assert_ok(comet_cuda_statistics.settle(&b->cuda.base, 1));
+}
+
+/* Work leaves its records each time it is replayed; not when it is recorded, nor where others' are by now. */
+static void test_recorded(void **state) {
+    enum { TIMES = 3 };
+    (void)state;
+    norm_side s = norm_side_new(COMET_F32, 6, 5);
+    comet_backend *backend = &s.b->cuda.base;
+    comet_silu_pass pass = COMET_SILU_PASS_INIT;
+    comet_stats_silu none = COMET_STATS_SILU_INIT, expected = none, seen = none, other = none;
+    pass.input = &s.cuda_x.tensor, pass.gradient = &s.cuda_dy.tensor;
+    pass.scale = s.scale.data, pass.gamma = s.gamma.data, pass.beta = s.beta.data;
+    assert_ok(comet_cuda_statistics.see_silu(backend, &pass, &nothing, &other)); /* takes the workspace */
+    assert_ok(comet_cuda_statistics.settle(backend, 0));
+    comet_cuda_late_free(&s.b->cuda.kept.late, s.b->cuda.allocator);
+    assert_null(record(s.b, &pass, &seen)); /* there is no room */
+    see_and_settle(s.b, &pass, &expected, 1);
+    comet_recording *recording = record(s.b, &pass, &seen);
+    assert_non_null(recording);
+    assert_ok(comet_cuda_statistics.settle(backend, 1));
+    assert_memory_equal(&seen, &none, sizeof seen);
+    for (int i = 0; i < TIMES; i++) {
+        assert_ok(comet_cuda_replay(backend, recording));
+        assert_ok(comet_cuda_statistics.settle(backend, 1));
+    }
+    see_and_settle(s.b, &pass, &expected, 1);
+    see_and_settle(s.b, &pass, &expected, 1);
+    assert_memory_equal(&seen, &expected, sizeof seen);
+    assert_ok(comet_cuda_replay(backend, recording));
+    assert_ok(comet_cuda_statistics.settle(backend, 0));
+    assert_memory_equal(&seen, &expected, sizeof seen); /* dropped */
+    assert_ok(comet_cuda_statistics.see_silu(backend, &pass, &nothing, &other));
+    assert_int_equal(comet_cuda_replay(backend, recording), COMET_ERROR_MISMATCH);
+    assert_ok(comet_cuda_statistics.settle(backend, 1));
+    assert_ok(comet_cuda_replay(backend, recording)); /* they are out of the way */
+    assert_ok(comet_cuda_statistics.settle(backend, 0));
+    see_and_settle(s.b, &pass, &other, 400); /* in more room than there was */
+    assert_int_equal(comet_cuda_replay(backend, recording), COMET_ERROR_MISMATCH);
+    assert_memory_equal(&seen, &expected, sizeof seen);
+    comet_cuda_recording_free(backend, recording);
+    norm_side_free(&s);
+}
+
 /* ---- tensors and sums ---- */
 
 static void test_tensors(void **state) {
@@ -241,23 +300,40 @@ static void test_tensors(void **state) {
     }
 }
 
+/* All at once, some of them without values; what is there is added to. */
 static void test_squares(void **state) {
-    static const int64_t counts[] = {0, 1, 31, 257, 8193, 70001};
+    enum { SPANS = 8 };
+    static const int64_t counts[SPANS] = {1, 0, 31, 257, 0, 8193, 70001, 0};
     (void)state;
     train_bench *b = train_bench_new(COMET_BF16, 3); /* gradients of parameters are fp32 all the same */
-    for (int i = 0; i < 6; i++) {
-        train_values v = train_values_new(COMET_F32, counts[i]);
-        for (int64_t k = 0; k < v.count; k++)
-            train_values_set(&v, COMET_F32, k, rng_gauss(&b->r));
-        cuda_block block = cuda_block_new(v.bytes, v.patterns);
-        double expected = 0, found = -1, again = -2;
-        assert_ok(b->cpu.statistics->squares(&b->cpu, v.values, v.count, &expected));
-        assert_ok(comet_cuda_statistics.squares(&b->cuda.base, block.data, v.count, &found));
-        assert_ok(comet_cuda_statistics.squares(&b->cuda.base, block.data, v.count, &again));
-        assert_near(found, expected, 1e-13);
-        assert_memory_equal(&found, &again, sizeof found);
-        cuda_block_free(&block);
-        train_values_free(&v);
+    train_values values[SPANS];
+    cuda_block blocks[SPANS];
+    comet_span cpu[SPANS], cuda[SPANS];
+    double expected[SPANS] = {0}, found[SPANS] = {0}, again[SPANS] = {0}, alone = 0;
+    for (int i = 0; i < SPANS; i++) {
+        values[i] = train_values_new(COMET_F32, counts[i]);
+        for (int64_t k = 0; k < counts[i]; k++)
+            train_values_set(&values[i], COMET_F32, k, rng_gauss(&b->r));
+        blocks[i] = cuda_block_new(values[i].bytes, values[i].patterns);
+        cpu[i] = (comet_span){values[i].values, counts[i]};
+        cuda[i] = (comet_span){counts[i] ? blocks[i].data : NULL, counts[i]};
+    }
+    assert_ok(b->cpu.statistics->squares(&b->cpu, cpu, SPANS, expected));
+    assert_ok(comet_cuda_statistics.squares(&b->cuda.base, cuda, SPANS, found));
+    assert_ok(comet_cuda_statistics.squares(&b->cuda.base, cuda, SPANS, again));
+    assert_ok(comet_cuda_statistics.squares(&b->cuda.base, &cuda[6], 1, &alone));
+    assert_near(found[0], 0.0, 0); /* not yet */
+    assert_ok(comet_cuda_statistics.settle(&b->cuda.base, 1));
+    for (int i = 0; i < SPANS; i++)
+        assert_near(found[i], expected[i], 1e-13);
+    assert_memory_equal(found, again, sizeof found);
+    assert_memory_equal(&found[6], &alone, sizeof alone); /* whatever is beside it */
+    assert_ok(comet_cuda_statistics.squares(&b->cuda.base, cuda, SPANS, again));
+    assert_ok(comet_cuda_statistics.settle(&b->cuda.base, 1));
+    for (int i = 0; i < SPANS; i++) {
+        assert_near(again[i], 2 * expected[i], 1e-13);
+        cuda_block_free(&blocks[i]);
+        train_values_free(&values[i]);
     }
     train_bench_free(b);
 }
@@ -265,7 +341,8 @@ static void test_squares(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers),           cmocka_unit_test(test_norms),
                                        cmocka_unit_test(test_silus_and_scales), cmocka_unit_test(test_many_at_once),
-                                       cmocka_unit_test(test_tensors),          cmocka_unit_test(test_squares)};
+                                       cmocka_unit_test(test_tensors),          cmocka_unit_test(test_squares),
+                                       cmocka_unit_test(test_recorded)};
     int skipped = cuda_skip();
     return skipped ? skipped : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,21 +132,6 @@ static void test_diverges(void **state) {
     comet_trainer_free(t);
 }
 
-/* Weights and running statistics, to be freed. */
-static float *parameters_of(comet_trainer *t, int64_t *count) {
-    comet_graph *g = comet_trainer_graph(t);
-    float *values = NULL;
-    *count = 0;
-    for (int i = 0; i < comet_graph_parameters(g); i++) {
-        const comet_parameter *p = comet_graph_parameter(g, i);
-        values = realloc(values, (size_t)(*count + p->count) * sizeof *values);
-        assert_non_null(values);
-        assert_ok(g->space->read(g->space, values + *count, p->value, (size_t)p->count * sizeof *values));
-        *count += p->count;
-    }
-    return values;
-}
-
 /* An update that may not be made, for a controller to skip: the device refuses it before the host knows. */
 static void test_refused_update(void **state) {
     (void)state;

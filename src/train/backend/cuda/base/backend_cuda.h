@@ -8,6 +8,7 @@
 #include "codec/cuda/runtime.h"
 #include "train/backend/cuda.h"
 #include "train/backend/cuda/base/batch_bytes.h"
+#include "train/backend/cuda/base/late.h"
 #include "train/backend/cuda/base/marks.h"
 #include "train/backend/cuda/base/transfer.h"
 
@@ -22,31 +23,17 @@ typedef struct comet_cuda_update_table {
     int64_t chunks;
 } comet_cuda_update_table;
 
-/* A record that will be added to what a caller has of it, when the queue has come so far. */
-typedef struct comet_cuda_late_record {
-    int kind;      /* which call */
-    size_t offset; /* in comet_cuda_late.records */
-    size_t bytes;
-    void *seen; /* the caller's */
-} comet_cuda_late_record;
-
-typedef struct comet_cuda_late {
-    comet_cuda_record records; /* one behind the other */
-    size_t used, wanted;       /* of it; by all since it was settled */
-    comet_cuda_late_record *list;
-    size_t count, room;
-    comet_cuda_record part; /* of a batch norm that comes in parts: nobody else writes it */
-} comet_cuda_late;
-
 /* What other files of this folder keep from call to call. All zero at first; comet_cuda_parts_free. */
 typedef struct comet_cuda_kept {
     comet_cuda_batch_bytes batch_bytes;
     comet_cuda_marks marks;
     comet_cuda_upload labels, rules, words; /* words: comet_cuda_step_words */
-    comet_cuda_record loss, updated, sums;
+    comet_cuda_upload squared;              /* what squares are summed of */
+    comet_cuda_record loss, updated;
     comet_cuda_buffer samples, partial_sums, weights, refused; /* refused: int32_t, of the last guard */
     comet_cuda_update_table update;
-    comet_cuda_late late; /* statistics that are under way */
+    comet_cuda_late late;         /* statistics that are under way */
+    comet_cuda_record norm_parts; /* of a batch norm that comes in parts: nobody else writes it */
     comet_cuda_buffer statistics_workspace, plain_weights;
 } comet_cuda_kept;
 

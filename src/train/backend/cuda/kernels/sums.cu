@@ -5,37 +5,54 @@
 #include "train/backend/cuda/kernels/blocks.cuh"
 
 constexpr int THREADS = 256;
-constexpr int MOST_PARTS = COMET_CUDA_SQUARES_PARTS;
-constexpr int64_t PART = 32 * THREADS; // values that make another part worth it
 
 // ---- squares ----
 
-__global__ static void __launch_bounds__(THREADS) squares_kernel(const float *values, u64 count, double *partial) {
+// The last entry that begins at this part or before: entries without values have no parts.
+__device__ __forceinline__ int entry_of(const comet_cuda_squared *table, int count, int part) {
+    int low = 0, high = count - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (table[middle].first_part <= part)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+__global__ static void __launch_bounds__(THREADS)
+    squares_kernel(const comet_cuda_squared *table, int count, double *partial) {
+    const comet_cuda_squared entry = table[entry_of(table, count, (int)blockIdx.x)];
+    const u64 part = blockIdx.x - (u32)entry.first_part, values = (u64)entry.count;
     double sum = 0;
-    for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < count; i += (u64)gridDim.x * THREADS)
-        sum += (double)values[i] * (double)values[i];
+    for (u64 i = part * THREADS + threadIdx.x; i < values; i += (u64)entry.parts * THREADS)
+        sum += (double)entry.values[i] * (double)entry.values[i];
     sum = sum_of_block<THREADS>(sum);
     if (threadIdx.x == 0)
         partial[blockIdx.x] = sum;
 }
 
-__global__ static void __launch_bounds__(THREADS) total_kernel(const double *partial, int parts, double *result) {
+// A block for each entry.
+__global__ static void __launch_bounds__(THREADS)
+    totals_kernel(const comet_cuda_squared *table, const double *partial, double *sums) {
+    const comet_cuda_squared entry = table[blockIdx.x];
     double sum = 0;
-    for (int i = (int)threadIdx.x; i < parts; i += THREADS)
-        sum += partial[i];
+    for (int i = (int)threadIdx.x; i < entry.parts; i += THREADS)
+        sum += partial[entry.first_part + i];
     sum = sum_of_block<THREADS>(sum);
     if (threadIdx.x == 0)
-        *result = sum;
+        sums[blockIdx.x] = sum;
 }
 
-cudaError_t comet_cuda_launch_squares(const float *values, int64_t count, double *partial, double *sum,
-                                      cudaStream_t queue) {
-    const int64_t wanted = (count + PART - 1) / PART;
-    const int parts = wanted < MOST_PARTS ? (int)wanted : MOST_PARTS;
+cudaError_t comet_cuda_launch_squares(const comet_cuda_squared *table, int count, int parts, double *partial,
+                                      double *sums, cudaStream_t queue) {
     cudaError_t error = cudaSuccess;
     if (parts > 0)
-        error = launch(squares_kernel, dim3((unsigned)parts), dim3(THREADS), queue, values, (u64)count, partial);
-    return error == cudaSuccess ? launch(total_kernel, dim3(1), dim3(THREADS), queue, partial, parts, sum) : error;
+        error = launch(squares_kernel, dim3((unsigned)parts), dim3(THREADS), queue, table, count, partial);
+    return error == cudaSuccess
+               ? launch(totals_kernel, dim3((unsigned)count), dim3(THREADS), queue, table, partial, sums)
+               : error;
 }
 
 // ---- columns ----

@@ -43,8 +43,8 @@ comet_status comet_cuda_weights_begin(comet_backend_cuda *b, const comet_graph *
 
 void comet_cuda_parts_free(comet_backend_cuda *b) {
     comet_cuda_kept *k = &b->kept;
-    comet_cuda_upload *const uploads[] = {&k->labels, &k->rules, &k->words, &k->update.entries};
-    comet_cuda_record *const records[] = {&k->loss, &k->updated, &k->sums, &k->late.records, &k->late.part};
+    comet_cuda_upload *const uploads[] = {&k->labels, &k->rules, &k->words, &k->squared, &k->update.entries};
+    comet_cuda_record *const records[] = {&k->loss, &k->updated, &k->norm_parts};
     comet_cuda_buffer *const buffers[] = {&k->samples,       &k->partial_sums, &k->weights, &k->statistics_workspace,
                                           &k->plain_weights, &k->refused};
     comet_cuda_batch_bytes_free(&k->batch_bytes);
@@ -55,9 +55,7 @@ void comet_cuda_parts_free(comet_backend_cuda *b) {
         comet_cuda_record_free(records[i]);
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         comet_cuda_buffer_free(buffers[i]);
-    comet_memory_give(b->allocator, k->late.list, k->late.room * sizeof *k->late.list);
-    k->late.list = NULL;
-    k->late.count = k->late.room = 0;
+    comet_cuda_late_free(&k->late, b->allocator);
     k->update.made_of = 0;
     b->weights = NULL;
 }
