@@ -35,6 +35,8 @@ typedef struct measurement {
     comet_holder *holder;
     size_t room, held; /* for both plans, one after the other; what they took */
     double *squares;   /* by parameter: of the gradient; then of what is left of it; then predicted of that */
+    double *sums;      /* for one look at them, and of what */
+    comet_span *spans;
     comet_control_joint *seen;
 } measurement;
 
@@ -230,12 +232,19 @@ static comet_status run(measurement *m, const comet_plan *p, const batch *b, com
 /* Of each gradient that is reached, its sum of squares. */
 static comet_status look(measurement *m, double *squares, comet_message *message) {
     comet_backend *backend = m->t->parts.backend;
-    comet_status status = COMET_OK;
-    for (int i = 0; i < comet_graph_parameters(m->t->parts.graph) && status == COMET_OK; i++) {
+    int count = 0;
+    for (int i = 0; i < comet_graph_parameters(m->t->parts.graph); i++) {
         const comet_parameter *p = comet_graph_parameter(m->t->parts.graph, i);
+        m->sums[i] = 0;
         if (m->seen[i].gradient == i && p->gradient)
-            status = backend->statistics->squares(backend, p->gradient, p->count, &squares[i]);
+            m->spans[count++] = (comet_span){p->gradient, p->count};
     }
+    comet_status status = backend->statistics->squares(backend, m->spans, count, m->sums);
+    if (status == COMET_OK && backend->statistics->settle)
+        status = backend->statistics->settle(backend, 1);
+    for (int i = comet_graph_parameters(m->t->parts.graph) - 1; i >= 0; i--)
+        if (m->seen[i].gradient == i && comet_graph_parameter(m->t->parts.graph, i)->gradient)
+            squares[i] = m->sums[--count];
     return status == COMET_OK ? COMET_OK : comet_message_set(message, status, "%s", comet_status_string(status));
 }
 
@@ -331,8 +340,10 @@ static comet_status take_all(measurement *m, comet_message *message) {
     const size_t count = (size_t)comet_graph_parameters(t->parts.graph);
     const comet_holder_options o = {.slots = comet_plan_entries(m->lossy), .allocator = t->allocator};
     m->squares = comet_memory_take(t->allocator, 3 * count * sizeof *m->squares);
+    m->sums = comet_memory_take(t->allocator, count * sizeof *m->sums);
+    m->spans = comet_memory_take(t->allocator, count * sizeof *m->spans);
     m->seen = comet_memory_take(t->allocator, count * sizeof *m->seen);
-    if (!m->squares || !m->seen || take_layers(t, message) != COMET_OK)
+    if (!m->squares || !m->sums || !m->spans || !m->seen || take_layers(t, message) != COMET_OK)
         return comet_message_memory(message);
     memset(m->squares, 0, 3 * count * sizeof *m->squares);
     for (size_t i = 0; i < count; i++)
@@ -345,14 +356,19 @@ static comet_status take_all(measurement *m, comet_message *message) {
     return status;
 }
 
+static void give(const measurement *m, void *memory, size_t bytes) {
+    if (memory)
+        comet_memory_give(m->t->allocator, memory, bytes);
+}
+
 static void give_all(measurement *m) {
     const size_t count = (size_t)comet_graph_parameters(m->t->parts.graph);
     comet_collect_free(m->collect);
     comet_holder_free(m->holder);
-    if (m->squares)
-        comet_memory_give(m->t->allocator, m->squares, 3 * count * sizeof *m->squares);
-    if (m->seen)
-        comet_memory_give(m->t->allocator, m->seen, count * sizeof *m->seen);
+    give(m, m->squares, 3 * count * sizeof *m->squares);
+    give(m, m->sums, count * sizeof *m->sums);
+    give(m, m->spans, count * sizeof *m->spans);
+    give(m, m->seen, count * sizeof *m->seen);
     free_plans(m);
 }
 
