@@ -16,13 +16,19 @@
 /* For records. Where a batch's take more they are settled several times. */
 enum { LEAST_ROOM = 1 << 16, MOST_ROOM = 1 << 22, UNIT = 16 };
 
-typedef enum late_kind { LATE_TENSOR, LATE_LAYER, LATE_NORM, LATE_SILU, LATE_SCALE } late_kind;
+typedef enum late_kind { LATE_TENSOR, LATE_LAYER, LATE_NORM, LATE_SILU, LATE_SCALE, LATE_SUMS } late_kind;
 
 static comet_status await(const comet_backend_cuda *b) {
     return comet_cuda_status(cudaStreamSynchronize(b->queue));
 }
 
 /* ---- records that are under way ---- */
+
+static comet_status add_sums(const double *record, size_t bytes, double *to) {
+    for (size_t i = 0; i < bytes / sizeof *record; i++)
+        to[i] += record[i];
+    return COMET_OK;
+}
 
 static comet_status fold(late_kind kind, const void *record, size_t bytes, void *seen) {
     switch (kind) {
@@ -34,6 +40,8 @@ static comet_status fold(late_kind kind, const void *record, size_t bytes, void 
         return comet_cuda_stats_fold_norm(record, bytes, seen);
     case LATE_SILU:
         return comet_cuda_stats_fold_silu(record, bytes, seen);
+    case LATE_SUMS:
+        return add_sums(record, bytes, seen);
     default:
         return comet_cuda_stats_fold_scale(record, bytes, seen);
     }
@@ -94,6 +102,23 @@ static void note_late(comet_backend_cuda *b, late_kind kind, const comet_cuda_st
     comet_cuda_late *late = &b->kept.late;
     late->list[late->count++] = (comet_cuda_late_record){kind, late->used, slot->bytes, seen};
     late->used += (slot->bytes + UNIT - 1) / UNIT * UNIT;
+}
+
+/* ---- sums of others ---- */
+
+comet_status comet_cuda_late_begin(comet_backend_cuda *b, comet_cuda_late_sums *sums) {
+    comet_cuda_late *late = &b->kept.late;
+    COMET_TRY(reserve_late(b, ((size_t)sums->count * sizeof *sums->device + UNIT - 1) / UNIT * UNIT));
+    sums->device = (double *)(void *)((char *)late->records.device.memory + late->used);
+    return COMET_OK;
+}
+
+comet_status comet_cuda_late_end(comet_backend_cuda *b, const comet_cuda_late_sums *sums) {
+    const comet_cuda_stats_slot slot = {sums->device, (size_t)sums->count * sizeof *sums->device,
+                                        (char *)b->kept.late.records.host + b->kept.late.used};
+    COMET_TRY(comet_cuda_status(cudaMemcpyAsync(slot.host, slot.record, slot.bytes, cudaMemcpyDeviceToHost, b->queue)));
+    note_late(b, LATE_SUMS, &slot, sums->to);
+    return COMET_OK;
 }
 
 /* What all kinds do: the needs, the call, and where its record is to go. */

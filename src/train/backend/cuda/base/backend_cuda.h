@@ -152,5 +152,15 @@ comet_status comet_cuda_guard_await(comet_guard_call *call);
 comet_status comet_cuda_add(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);
 comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
 extern const comet_backend_statistics comet_cuda_statistics;
+extern const comet_backend_errors comet_cuda_errors;
+
+/* statistics.c: sums that kernels leave behind, to be added to the host's when statistics are settled. */
+typedef struct comet_cuda_late_sums {
+    int count;
+    double *to, *device; /* host; where kernels issued between `begin` and `end` put them */
+} comet_cuda_late_sums;
+
+comet_status comet_cuda_late_begin(comet_backend_cuda *backend, comet_cuda_late_sums *sums);
+comet_status comet_cuda_late_end(comet_backend_cuda *backend, const comet_cuda_late_sums *sums);
 
 #endif
