@@ -48,11 +48,12 @@ train/backend/cuda/kernels train/backend/cuda/base base/vector
 train/backend/cuda/kernels/maps train/backend/cuda/kernels
 train/backend/cuda/kernels/conv train/backend/cuda/kernels
 train/backend/cuda/kernels/depthwise train/backend/cuda/kernels
+train/backend/cuda/kernels/errors train/backend/cuda/kernels
 train/backend/cuda/cudnn train/backend/cuda/library train/backend/cuda/kernels
 train/backend/cuda/cublaslt train/backend/cuda/library train/backend/cuda/kernels
 train/backend/cuda/ops train/backend/cuda/kernels/maps train/backend/cuda/kernels/conv
 train/backend/cuda/ops train/backend/cuda/kernels/depthwise train/backend/cuda/cudnn train/backend/cuda/cublaslt
-train/backend/cuda     train/backend/cuda/ops control/cuda
+train/backend/cuda     train/backend/cuda/ops train/backend/cuda/kernels/errors control/cuda
 train/plan             train/backend
 train/collect          train/plan train/optimiser control
 train/step             train/collect
@@ -98,8 +99,8 @@ tests/unit/store       tests/support
 tests/unit/control     tests/support
 tests/unit/data        tests/support
 tests/unit/train       tests/support/train
-tests/unit/cuda/train  tests/unit/cuda tests/unit/train tests/emulation/train
 tests/unit/train/collect tests/unit/train
+tests/unit/cuda/train  tests/unit/cuda tests/unit/train/collect tests/emulation/train
 tests/unit/train/ops   tests/unit/train
 tests/unit/train/predict tests/unit/train
 tests/unit/study       tests/unit/train

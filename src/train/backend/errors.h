@@ -4,8 +4,11 @@
  * of a tensor that were kept as they were.
  *
  * Arrays are in the backend's space unless they are said to be the host's. What is kept has `width` channels, from
- * channel `first` of the tensor on, in rows: one for each pixel of each image. Sums are the host's, and are added to;
- * when a call returns they are there.
+ * channel `first` of the tensor on, in rows: one for each pixel of each image. Sums are the host's, and are added to:
+ * when a call returns, or, of a backend whose statistics are settled (comet_backend_statistics.settle), with them. They
+ * must have their place until then.
+ *
+ * In 16 bits what a layer reads is rebuilt as the trainer does it, rounded where it rounds.
  */
 #ifndef COMET_TRAIN_ERRORS_H
 #define COMET_TRAIN_ERRORS_H
@@ -44,9 +47,9 @@ typedef struct comet_errors_layer {
 } comet_errors_layer;
 
 /*
- * A batch norm's backward with what is stored of its input and as it was: sums[0..3] of each kept channel are those of
- * g', g' u', g and g u. Comes in parts of images, each twice: first for the sums, then (`sums` complete) for the error
- * of dX, which may go over what was kept.
+ * A batch norm's backward with what is stored of its input and as it was: totals[4 i .. 4 i + 3] of kept channel i are
+ * the sums of g', g' u', g and g u. Comes in parts of images, each twice: first for the sums, which that of row 0
+ * begins, then (all of them added) for the error of dX, which may go over what was kept.
  */
 typedef struct comet_errors_norm {
     const comet_tensor *x;      /* of the part: u' if normalised, else the norm's input */
@@ -60,6 +63,8 @@ typedef struct comet_errors_norm {
     int kept_normalised;
     const float *curve; /* rows x width of the batch: g - g', of a SiLU behind the norm; NULL: 0 */
     float *error;       /* rows x width of the batch; NULL: sums are wanted */
+    double *totals;     /* 4 x width, in the backend's space */
+    void *workspace;
 } comet_errors_norm;
 
 /* What a SiLU's backward gives for its input as it was, less what it gives for x: dz (act'(y) - act'(y')). */
@@ -78,13 +83,14 @@ typedef struct comet_errors_scale {
 } comet_errors_scale;
 
 typedef struct comet_backend_errors {
-    /* Bytes of workspace for errors of a layer's input that has so many pixels an image, in so many channels. */
+    /* Bytes of workspace for errors of a tensor that has so many pixels an image, in so many channels. */
     size_t (*workspace)(comet_backend *backend, int64_t pixels, int width);
     /* Some channels of a tensor, on a grid (NULL: none) as the codec sees them: from `values` on, in rows. */
     comet_status (*keep)(comet_backend *backend, const comet_tensor *values, const comet_codec_grid *grid, int first,
                          int width, float *kept);
     comet_status (*layer)(comet_backend *backend, const comet_errors_layer *layer, double *sums);
-    comet_status (*norm)(comet_backend *backend, const comet_errors_norm *norm, double *sums);
+    /* `scale`: of the last part's sums, or NULL: the error of each kept channel's scale gradient is added there. */
+    comet_status (*norm)(comet_backend *backend, const comet_errors_norm *norm, double *scale);
     comet_status (*silu)(comet_backend *backend, const comet_errors_silu *silu);
     comet_status (*scale)(comet_backend *backend, const comet_errors_scale *scale);
 } comet_backend_errors;

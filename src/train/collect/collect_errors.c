@@ -98,7 +98,7 @@ static void measure_layer(comet_collect *c, const comet_op_call *call, const com
                             .groups = 1,
                             .exact = exact,
                             .error = error,
-                            .workspace = c->keeping.memory + c->keeping.room};
+                            .workspace = c->keeping.workspace};
     x.data = (void *)call->x[0];
     dy.data = (void *)call->dy;
     if (node->kind == COMET_OP_CONV) {
@@ -177,31 +177,43 @@ static void norm_pass(const comet_op_call *call, const comet_collect_kept *k, in
                              .row = part * x->shape[0] * x->shape[1] * x->shape[2],
                              .rows = k->rows,
                              .kept = kept_of(k, k->exact),
-                             .kept_normalised = is_normalised};
+                             .kept_normalised = is_normalised,
+                             .totals = k->totals};
 }
 
-static void end_scale(comet_collect_kept *k, comet_collect_measured *m) {
-    for (int i = 0; i < k->width; i++)
-        m->sums[i] += k->norm[4 * i + 1] - k->norm[4 * i + 3];
-    m->values = k->width;
+/* Of the norm's scale; NULL: none. */
+static comet_collect_measured *scale_of(const comet_collect_tensor *t, const comet_collect_kept *k, int node) {
+    for (int u = 0; u < t->use_count; u++)
+        if (t->uses[u].node == node && t->uses[u].kind == COMET_USE_NORM_SCALE)
+            return &k->uses[u];
+    return NULL;
+}
+
+/* The part's sums; with the last of them all of them are there. */
+static void add_sums(comet_collect *c, const comet_errors_norm *n, comet_collect_measured *m) {
+    comet_collect_check(c, c->backend->errors->norm(c->backend, n, m ? m->sums : NULL));
+    if (!m)
+        return;
+    m->values = n->kept.width;
     m->seen++;
 }
 
-/* `sums`: of the part; `errors`: of dX in it, when all sums are there. */
+/* Sums of the part, if it is there for the first time; then the error of dX in it, when all sums are there. */
 static void measure_norm(comet_collect *c, const comet_op_call *call, comet_collect_kept *k, int part, int parts,
-                         int sums, int errors) {
+                         int again) {
     const comet_collect_tensor *t = &c->tensors[k->tensor];
-    const int is_once = t->kind == COMET_SAVED_NORM, has_second = k->second != NULL;
+    const int is_once = t->kind == COMET_SAVED_NORM, has_second = k->second != NULL, is_last = part == parts - 1;
     comet_tensor x, dy;
     comet_errors_norm n;
     norm_pass(call, k, is_once, part, parts, &x, &dy, &n);
     n.curve = is_once && has_second ? k->second : NULL;
-    if (sums)
-        comet_collect_check(c, c->backend->errors->norm(c->backend, &n, k->norm));
-    if (!errors)
+    n.workspace = c->keeping.workspace;
+    if (!again)
+        add_sums(c, &n, is_last ? scale_of(t, k, node_of(call)) : NULL);
+    if (!again && !is_last)
         return;
     n.error = has_second ? k->second : k->exact;
-    comet_collect_check(c, c->backend->errors->norm(c->backend, &n, k->norm));
+    comet_collect_check(c, c->backend->errors->norm(c->backend, &n, NULL));
     k->error = n.error;
 }
 
@@ -211,19 +223,15 @@ static int is_ready(const comet_collect_kept *k, const comet_collect_tensor *t) 
 }
 
 static void norm_errors(comet_collect *c, const comet_op_call *call, int part, int parts, int again) {
-    const int node = node_of(call), is_last = part == parts - 1;
+    const int node = node_of(call);
     for (int i = 0; i < c->keeping.count; i++) {
         comet_collect_kept *k = &c->keeping.kept[i];
         const comet_collect_tensor *t = &c->tensors[k->tensor];
         int reads = 0;
         for (int u = 0; u < t->use_count; u++)
             reads |= t->uses[u].node == node;
-        if (!reads || !comet_collect_is_whole(k) || !is_ready(k, t))
-            continue;
-        measure_norm(c, call, k, part, parts, !again, again || is_last);
-        for (int u = 0; u < t->use_count && is_last && !again; u++)
-            if (t->uses[u].node == node && t->uses[u].kind == COMET_USE_NORM_SCALE)
-                end_scale(k, &k->uses[u]);
+        if (reads && comet_collect_is_whole(k) && is_ready(k, t))
+            measure_norm(c, call, k, part, parts, again);
     }
 }
 

@@ -78,10 +78,10 @@ typedef struct comet_collect_kept {
      * does); and of each image, for squeeze-excites.
      */
     float *exact, *second, *small;
-    const float *error;       /* of dX, when its backward has been: one of the above; NULL: not yet */
-    int has_factors, has_own; /* 1: in `small`, a channel scale's factors; the error of their gradient */
-    int has_curve;            /* 1: in `second`, what a SiLU's backward gives less */
-    double norm[4 * COMET_ERRORS_WIDTH];
+    const float *error;           /* of dX, when its backward has been: one of the above; NULL: not yet */
+    int has_factors, has_own;     /* 1: in `small`, a channel scale's factors; the error of their gradient */
+    int has_curve;                /* 1: in `second`, what a SiLU's backward gives less */
+    double *totals;               /* of a batch norm's backward, in the backend's space */
     comet_collect_measured *uses; /* by use of the tensor */
 } comet_collect_kept;
 
@@ -98,7 +98,10 @@ typedef struct comet_collect_keeping {
     comet_collect_measured *measured;
     comet_collect_kept kept[COMET_COLLECT_MOST_KEPT];
     int count, batches; /* kept on this update, which has so many so far */
-    char *memory;       /* in the backend's space: room for a pack, then the workspace */
+    /* In the backend's space: room for a pack, totals of each tensor of it, then the workspace. */
+    char *memory;
+    double *totals;
+    void *workspace;
     size_t room, bytes;
 } comet_collect_keeping;
 

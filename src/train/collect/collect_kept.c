@@ -94,6 +94,12 @@ static void fill_packs(comet_collect *c) {
     }
 }
 
+enum { TOTALS = 4 * COMET_ERRORS_WIDTH }; /* of a tensor */
+
+static size_t totals_bytes(void) {
+    return aligned(COMET_COLLECT_MOST_KEPT * TOTALS * sizeof(double));
+}
+
 /* For the largest image of a tensor. */
 static size_t workspace_bytes(const comet_collect *c) {
     size_t most = 0;
@@ -137,10 +143,12 @@ int comet_collect_take_turns(comet_collect *c, const comet_plan *plan) {
     fill_packs(c);
     k->measured = comet_memory_take(c->allocator, measured_bytes(c));
     comet_space *space = c->backend->space;
-    const size_t bytes = k->room + workspace_bytes(c);
+    const size_t bytes = k->room + totals_bytes() + workspace_bytes(c);
     if (!k->measured || space->take(space, bytes, (void **)&k->memory) != COMET_OK)
         return 0;
     k->bytes = bytes;
+    k->totals = (double *)(void *)(k->memory + k->room);
+    k->workspace = k->memory + k->room + totals_bytes();
     c->bytes_of_turns = turns_bytes(c) + measured_bytes(c) + bytes;
     return 1;
 }
@@ -174,6 +182,7 @@ static void begin_kept(comet_collect *c, int32_t tensor, int64_t round, size_t *
                                  .first = first + turn->width <= channels ? first : channels - turn->width,
                                  .width = turn->width,
                                  .rows = rows_of(c, t),
+                                 .totals = k->totals + TOTALS * k->count,
                                  .uses = k->measured + (size_t)(k->count * k->most_uses)};
     kept->exact = place(k, used, exact_bytes(c, t, turn->width));
     if (turn->needs_second)
@@ -200,7 +209,6 @@ void comet_collect_turns_batch(comet_collect *c) {
         k->filled = 0;
         k->error = NULL;
         k->has_factors = k->has_own = k->has_curve = 0;
-        memset(k->norm, 0, sizeof k->norm);
     }
 }
 

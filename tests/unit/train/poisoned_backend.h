@@ -276,10 +276,10 @@ static inline comet_status poisoned_layer_errors(comet_backend *b, const comet_e
     return poisoned_close(poisoned.inner->errors->layer(poisoned.inner, layer, sums));
 }
 
-static inline comet_status poisoned_norm_errors(comet_backend *b, const comet_errors_norm *norm, double *sums) {
+static inline comet_status poisoned_norm_errors(comet_backend *b, const comet_errors_norm *norm, double *scale) {
     (void)b;
     poisoned_open();
-    return poisoned_close(poisoned.inner->errors->norm(poisoned.inner, norm, sums));
+    return poisoned_close(poisoned.inner->errors->norm(poisoned.inner, norm, scale));
 }
 
 static inline comet_status poisoned_silu_errors(comet_backend *b, const comet_errors_silu *silu) {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "support/rng.h"
 #include "train/graph/graph_impl.h"
 #include "train/plan/learned.h"
@@ -43,20 +44,27 @@ typedef struct train_case {
     comet_message message;
 } train_case;
 
+static inline float any_parameter(const comet_parameter *p, rng *r) {
+    if (p->kind == COMET_CONV_WEIGHT || p->kind == COMET_LINEAR_WEIGHT)
+        return (float)(rng_gauss(r) / (1 + 0.3 * p->fan_in));
+    if (p->kind == COMET_NORM_WEIGHT)
+        return (float)((rng_below(r, 4) ? 1 : -1) * (0.5 + rng_unit(r)));
+    return (float)(0.3 * rng_gauss(r));
+}
+
 /*
  * Weights around 0.4 / sqrt(fan in), norm weights around 1 with either sign, so that both sides of a threshold occur.
  */
 static inline void fill_parameters(comet_graph *g, rng *r) {
     for (int i = 0; i < g->parameter_count; i++) {
         comet_parameter *p = &g->parameters[i];
-        for (int64_t k = 0; k < p->count; k++) {
-            if (p->kind == COMET_CONV_WEIGHT || p->kind == COMET_LINEAR_WEIGHT)
-                p->value[k] = (float)(rng_gauss(r) / (1 + 0.3 * p->fan_in));
-            else if (p->kind == COMET_NORM_WEIGHT)
-                p->value[k] = (float)((rng_below(r, 4) ? 1 : -1) * (0.5 + rng_unit(r)));
-            else if (p->kind == COMET_BIAS || p->kind == COMET_NORM_BIAS)
-                p->value[k] = (float)(0.3 * rng_gauss(r));
-        }
+        if (p->kind >= COMET_RUNNING_MEAN)
+            continue;
+        float *values = malloc((size_t)p->count * sizeof *values);
+        for (int64_t k = 0; k < p->count; k++)
+            values[k] = any_parameter(p, r);
+        assert_ok(g->space->write(g->space, p->value, values, (size_t)p->count * sizeof *values));
+        free(values);
     }
 }
 
@@ -77,12 +85,12 @@ static inline void case_plan(train_case *c, const comet_plan_options *options) {
     assert_done(comet_step_new(c->plan, &parts, NULL, &c->step, &c->message), c->message);
 }
 
-/* Takes the graph over. options NULL: training, everything kept. */
-static inline train_case case_new(comet_graph *g, int batch, unsigned threads, const comet_plan_options *options) {
-    train_case c = {.graph = g, .batch = batch};
+/* Takes backend and graph over. options NULL: training, everything kept. */
+static inline train_case case_on_backend(comet_backend *backend, comet_graph *g, int batch,
+                                         const comet_plan_options *options) {
+    train_case c = {.graph = g, .backend = backend, .batch = batch};
     comet_plan_options plain = {.batch = batch, .training = 1};
     assert_done(comet_graph_check(g, &c.message), c.message);
-    assert_ok(comet_backend_onednn_new(threads, NULL, &c.backend));
     assert_ok(comet_graph_allocate(g, c.backend->space, 1));
     rng r = rng_seed(7);
     fill_parameters(g, &r);
@@ -97,6 +105,12 @@ static inline train_case case_new(comet_graph *g, int batch, unsigned threads, c
     return c;
 }
 
+static inline train_case case_new(comet_graph *g, int batch, unsigned threads, const comet_plan_options *options) {
+    comet_backend *backend;
+    assert_ok(comet_backend_onednn_new(threads, NULL, &backend));
+    return case_on_backend(backend, g, batch, options);
+}
+
 static inline void case_free(train_case *c) {
     case_free_plan(c);
     comet_graph_free(c->graph);
@@ -105,12 +119,24 @@ static inline void case_free(train_case *c) {
     free(c->labels);
 }
 
+/* The batch, in the numbers that activations have. */
+static inline void case_put_input(const train_case *c) {
+    const comet_dtype dtype = c->backend->dtype;
+    const size_t count = (size_t)comet_shape_count(c->graph->values[c->graph->input].shape) * (size_t)c->batch;
+    uint16_t *halves = malloc(count * sizeof *halves);
+    for (size_t i = 0; i < count && dtype != COMET_F32; i++)
+        halves[i] = dtype == COMET_F16 ? comet_f16_of_f32(c->input[i]) : comet_bf16_of_f32(c->input[i]);
+    comet_space *space = c->backend->space;
+    assert_ok(space->write(space, comet_step_input(c->step), dtype == COMET_F32 ? (void *)c->input : halves,
+                           count * comet_dtype_size(dtype)));
+    free(halves);
+}
+
 static inline comet_step_result case_run(train_case *c, const comet_step_options *options) {
     comet_step_result result;
     comet_step_options o = options ? *options : (comet_step_options){.seed = 1, .step = 1};
     o.labels = c->labels;
-    memcpy(comet_step_input(c->step), c->input,
-           (size_t)comet_shape_count(c->graph->values[c->graph->input].shape) * (size_t)c->batch * sizeof *c->input);
+    case_put_input(c);
     assert_done(comet_step_run(c->step, &o, &result, &c->message), c->message);
     return result;
 }

@@ -53,7 +53,6 @@ typedef struct norm_work {
     const comet_errors_norm *n;
     int64_t rows, block;
     double (*parts)[NORM_SUMS * COMET_ERRORS_WIDTH];
-    const double *sums;
 } norm_work;
 
 /* Of one value: the gradient with what was stored and as it was, and u. */
@@ -96,7 +95,7 @@ COMET_RANGE(norm_errors) {
     for (int64_t row = first; row < end; row++)
         for (int i = 0; i < n->kept.width; i++) {
             const int c = n->kept.first + i;
-            const double *sums = w->sums + NORM_SUMS * i;
+            const double *sums = n->totals + NORM_SUMS * i;
             const norm_pair p = pair_at(n, row, i);
             const double own = (double)p.g_stored - (double)p.g, mean = (sums[0] - sums[2]) * inverse,
                          common = ((double)p.u_stored * sums[1] - (double)p.u * sums[3]) * inverse;
@@ -105,14 +104,24 @@ COMET_RANGE(norm_errors) {
         }
 }
 
-static comet_status norm(comet_backend *b, const comet_errors_norm *n, double *sums) {
+static void add_totals(const comet_errors_norm *n, double (*parts)[NORM_SUMS * COMET_ERRORS_WIDTH], double *scale) {
+    for (int i = 0; i < NORM_SUMS * n->kept.width; i++) {
+        double sum = n->row > 0 ? n->totals[i] : 0;
+        for (int k = 0; k < BLOCKS; k++)
+            sum += parts[k][i];
+        n->totals[i] = sum;
+    }
+    for (int i = 0; i < n->kept.width && scale; i++)
+        scale[i] += n->totals[NORM_SUMS * i + 1] - n->totals[NORM_SUMS * i + 3];
+}
+
+static comet_status norm(comet_backend *b, const comet_errors_norm *n, double *scale) {
     double parts[BLOCKS][NORM_SUMS * COMET_ERRORS_WIDTH] = {{0}};
-    norm_work w = {.n = n, .rows = rows_of(n->x), .parts = parts, .sums = sums};
+    norm_work w = {.n = n, .rows = rows_of(n->x), .parts = parts};
     w.block = block_of(w.rows);
     comet_loop(b->threads, w.rows, w.block, n->error ? norm_errors : norm_sums, &w);
-    for (int k = 0; k < BLOCKS && !n->error; k++)
-        for (int i = 0; i < NORM_SUMS * n->kept.width; i++)
-            sums[i] += parts[k][i];
+    if (!n->error)
+        add_totals(n, parts, scale);
     return COMET_OK;
 }
 

@@ -97,6 +97,7 @@ static void fill(comet_backend_cuda *b) {
     backend->fused_streams = 1;
     backend->fuses_sums = 1;
     backend->statistics = &comet_cuda_statistics;
+    backend->errors = &comet_cuda_errors;
     backend->supports = supports;
     backend->images = comet_cuda_images;
     backend->images_ahead = comet_cuda_images_ahead;

@@ -65,8 +65,8 @@ static inline comet_graph *small_network(void) {
     return g;
 }
 
-/* An inverted bottleneck with squeeze-excite. */
-static inline comet_graph *curved_network(void) {
+/* An inverted bottleneck with squeeze-excite; `outputs` of its last convolution. */
+static inline comet_graph *curved(int outputs) {
     comet_graph *g;
     assert_ok(comet_graph_new(NULL, &g));
     comet_value x = comet_graph_input(g, 12, 12, 3);
@@ -78,10 +78,15 @@ static inline comet_graph *curved_network(void) {
     s = comet_graph_conv2d(g, "fc1", s, &(comet_conv2d){.out = 6, .kernel = 1, .bias = 1});
     s = comet_graph_conv2d(g, "fc2", comet_graph_silu(g, s), &(comet_conv2d){.out = 12, .kernel = 1, .bias = 1});
     x = comet_graph_scale_channels(g, x, comet_graph_sigmoid(g, s));
-    x = comet_graph_batch_norm(g, "bn3", comet_graph_conv2d(g, "conv3", x, &(comet_conv2d){.out = 10, .kernel = 1}));
+    x = comet_graph_batch_norm(g, "bn3",
+                               comet_graph_conv2d(g, "conv3", x, &(comet_conv2d){.out = outputs, .kernel = 1}));
     x = comet_graph_flatten(g, comet_graph_adaptive_average_pool(g, x, 1, 1));
     comet_graph_output(g, comet_graph_linear(g, "fc", x, 5, 1));
     return g;
+}
+
+static inline comet_graph *curved_network(void) {
+    return curved(10);
 }
 
 /* ---- what is stored by eb ---- */
@@ -100,6 +105,17 @@ static inline void choose(void *context, comet_plan_entry *e) {
     if (e->op == COMET_OP_SCALE || e->op == COMET_OP_SIGMOID || (w->only && strcmp(w->only, e->name) != 0))
         return;
     comet_plan_choose_eb((void *)&w->bound, e);
+}
+
+/* Room for whatever a stream takes, where it has a place of its own. */
+static inline size_t any_size(void *context, const comet_plan_entry *e) {
+    (void)context;
+    return 2 * e->raw_bytes + 4096;
+}
+
+static inline train_case case_with(comet_backend *backend, comet_graph *g, int batch, wish *w) {
+    comet_plan_options options = {.batch = batch, .training = 1, .choose = choose, .seen = any_size, .context = w};
+    return case_on_backend(backend, g, batch, &options);
 }
 
 static inline train_case case_on(unsigned threads, comet_graph *g, int batch, wish *w) {

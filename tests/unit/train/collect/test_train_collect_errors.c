@@ -1,23 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measured errors (docs/measured.md): against gradients with the tensor as it is, and where the model is wrong. */
 #include "support/effort.h"
-#include "unit/train/collect/test_train_collect_case.h"
-
-/* Strides, groups, windows that are not square, padding; norms without a ReLU. */
-static comet_graph *strided_network(void) {
-    comet_graph *g;
-    assert_ok(comet_graph_new(NULL, &g));
-    comet_value x = comet_graph_input(g, 11, 14, 3);
-    x = comet_graph_conv2d(g, "conv1", x, &(comet_conv2d){.out = 12, .kernel = 5, .stride = 2, .padding = 2});
-    x = comet_graph_batch_norm(g, "bn1", x);
-    x = comet_graph_conv2d(g, "conv2", x,
-                           &(comet_conv2d){.out = 8, .kernel = 3, .stride = 2, .padding = 1, .groups = 4});
-    x = comet_graph_relu(g, comet_graph_batch_norm(g, "bn2", x));
-    x = comet_graph_conv2d(g, "conv3", x, &(comet_conv2d){.out = 20, .kernel = 1, .stride = 2});
-    x = comet_graph_flatten(g, comet_graph_adaptive_average_pool(g, x, 1, 1));
-    comet_graph_output(g, comet_graph_linear(g, "fc", x, 5, 1));
-    return g;
-}
+#include "unit/train/collect/test_train_collect_measured.h"
 
 static void set_bound(train_case *c, comet_bound_kind kind, double bound) {
     for (int i = 0; i < comet_plan_entries(c->plan); i++)
@@ -25,122 +9,10 @@ static void set_bound(train_case *c, comet_bound_kind kind, double bound) {
             comet_learned_set_bound(c->learned, i, kind, bound);
 }
 
-static float *gradients_of(const comet_graph *g) {
-    int64_t count = 0;
-    for (int i = 0; i < g->parameter_count; i++)
-        count += g->parameters[i].kind < COMET_RUNNING_MEAN ? g->parameters[i].count : 0;
-    float *copy = malloc((size_t)count * sizeof *copy), *at = copy;
-    for (int i = 0; i < g->parameter_count; i++)
-        if (g->parameters[i].kind < COMET_RUNNING_MEAN) {
-            memcpy(at, g->parameters[i].gradient, (size_t)g->parameters[i].count * sizeof *at);
-            at += g->parameters[i].count;
-        }
-    return copy;
-}
-
-static const float *gradient_in(const comet_graph *g, const float *copy, int parameter) {
-    for (int i = 0; i < parameter; i++)
-        copy += g->parameters[i].kind < COMET_RUNNING_MEAN ? g->parameters[i].count : 0;
-    return copy;
-}
-
-/* ---- every value that is measured, against what it is ---- */
-
-typedef struct difference {
-    double squares, error; /* of what the gradients differ by; of that to what was measured */
-} difference;
-
-static void compare(const comet_parameter *p, const float *exact, int64_t at, double measured, difference *d) {
-    const double is = (double)p->gradient[at] - (double)exact[at];
-    assert_true(at < p->count);
-    d->squares += is * is;
-    d->error += (is - measured) * (is - measured);
-}
-
-/* An error of the layer's input is at input channels, any other at output channels. */
-static void compare_layer(const comet_graph *g, const comet_collect_kept *k, const comet_collect_use *u,
-                          const comet_collect_measured *m, const float *exact, difference *d) {
-    const comet_parameter *p = &g->parameters[u->parameter];
-    const comet_node *node = &g->nodes[u->reached];
-    const int is_conv = node->kind == COMET_OP_CONV, of_input = u->node == u->reached,
-              groups = is_conv ? node->as.conv.groups : 1,
-              inputs = comet_value_shape(g, node->input[0])->channels / groups,
-              outputs = comet_value_shape(g, node->output)->channels / groups,
-              taps = is_conv ? node->as.conv.kernel * node->as.conv.kernel_width : 1;
-    int values = 0;
-    for (int t = 0; t < taps; t++)
-        for (int i = 0; i < m->count; i++)
-            for (int j = 0; j < m->others; j++) {
-                const int in = of_input ? k->first + i : m->other + j, out = of_input ? m->other + j : k->first + i;
-                const double sum = m->sums[(t * m->count + i) * m->others + j];
-                if (in / inputs != out / outputs) {
-                    assert_true(sum == 0);
-                    continue;
-                }
-                compare(p, exact, ((int64_t)out * inputs + in % inputs) * taps + t, sum, d);
-                values++;
-            }
-    assert_int_equal(values, m->values);
-}
-
-static void compare_use(const comet_graph *g, const comet_collect_kept *k, const comet_collect_use *u,
-                        const comet_collect_measured *m, const float *exact, difference *d) {
-    if (u->kind != COMET_USE_NORM_SCALE) {
-        compare_layer(g, k, u, m, exact, d);
-        return;
-    }
-    assert_int_equal(m->values, k->width);
-    for (int i = 0; i < k->width; i++)
-        compare(&g->parameters[u->parameter], exact, k->first + i, m->sums[i], d);
-}
-
-typedef struct single {
-    comet_graph *(*network)(void);
-    const char *tensor;
-    int measured;      /* gradients that it reaches */
-    const char *aside; /* those whose error comes another way, too: not compared */
-} single;
-
-static int compare_all(const train_case *c, const comet_collect *collect, const single *s, const float *exact) {
-    const comet_collect_kept *k = &collect->keeping.kept[0];
-    const comet_collect_tensor *t = &collect->tensors[0];
-    int measured = 0;
-    assert_int_equal(collect->keeping.count, 1);
-    for (int u = 0; u < t->use_count; u++) {
-        const comet_parameter *p = &c->graph->parameters[t->uses[u].parameter];
-        difference d = {0, 0};
-        if (k->uses[u].seen == 0)
-            continue;
-        measured++;
-        if (s->aside && strstr(s->aside, p->name))
-            continue;
-        compare_use(c->graph, k, &t->uses[u], &k->uses[u], gradient_in(c->graph, exact, t->uses[u].parameter), &d);
-        /* Both are sums in fp32, of which the errors are small differences. */
-        if (!(d.squares > 0) || sqrt(d.error / d.squares) > 2e-3)
-            fail_msg("%s in the gradient of %s: off by %g of it", s->tensor, p->name, sqrt(d.error / d.squares));
-    }
-    return measured;
-}
-
-static void check_single(const single *s) {
-    wish one = {s->tensor, 0.3};
-    train_case c = case_on(1, s->network(), 32, &one);
-    comet_collect *collect;
-    assert_done(comet_collect_new(c.plan, COMET_NEEDS_MEASURED, NULL, &collect, &c.message), c.message);
-    for (int turn = 0; turn < 5; turn++) {
-        draw_case(&c, (uint64_t)turn + 1);
-        set_bound(&c, COMET_BOUND_ABSOLUTE, 0);
-        case_run(&c, NULL);
-        float *exact = gradients_of(c.graph);
-        set_bound(&c, COMET_BOUND_RELATIVE, 0.3);
-        comet_collect_set_turn(collect, turn);
-        comet_collect_begin(collect);
-        case_run(&c, &(comet_step_options){.seed = 1, .step = 1, .collect = collect});
-        assert_int_equal(compare_all(&c, collect, s, exact), s->measured);
-        free(exact);
-    }
-    comet_collect_free(collect);
-    case_free(&c);
+static comet_backend *cpu_backend(void) {
+    comet_backend *backend;
+    assert_ok(comet_backend_onednn_new(1, NULL, &backend));
+    return backend;
 }
 
 static void test_measured_is_what_is(void **state) {
@@ -159,8 +31,10 @@ static void test_measured_is_what_is(void **state) {
         {strided_network, "bn1", 3, NULL},
         {strided_network, "bn2", 3, NULL},
     };
+    /* Both are sums in fp32, of which the errors are small differences. */
+    const single_on cpu = {cpu_backend, 32, 5, 2e-3};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        check_single(&all[i]);
+        check_single(&all[i], &cpu);
 }
 
 /* Two batches of one update add up; a batch that fails counts for nothing, but what is seen then is not whole. */

@@ -139,5 +139,6 @@ comet_status comet_cuda_guard_await(comet_guard_call *call);
 comet_status comet_cuda_add(comet_backend *backend, void *sum, const void *a, const void *b, int64_t count);
 comet_status comet_cuda_holder_new(comet_backend *backend, const comet_holder_options *options, comet_holder **holder);
 extern const comet_backend_statistics comet_cuda_statistics;
+extern const comet_backend_errors comet_cuda_errors;
 
 #endif

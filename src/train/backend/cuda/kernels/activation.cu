@@ -2,23 +2,13 @@
 // Activations and sums. Memory decides: a thread has two vectors of 16 bytes, which are on their way together.
 #include "train/backend/cuda/kernels/activation.h"
 
-#include "base/vector/math.h"
 #include "codec/cuda/runtime.h"
+#include "train/backend/cuda/kernels/sigmoid.cuh"
 #include "train/backend/cuda/kernels/vectors.cuh"
 
 constexpr int TOGETHER = 2; // vectors of a thread
 
 // ---- functions ----
-
-// In fp32 as on the CPU, to the bit. What is rounded to 16 bits needs no more than the hardware's own exponential, with
-// which memory decides again; its error is 1/1000 of that rounding.
-template <comet_dtype D> __device__ __forceinline__ float sigmoid(float x) {
-#ifndef COMET_CUDA_EMULATION
-    if constexpr (D != COMET_F32)
-        return __fdividef(1.0f, 1.0f + __expf(-x));
-#endif
-    return comet_sigmoidf(x);
-}
 
 struct Relu {
     static constexpr bool BOTH = false;
@@ -58,8 +48,7 @@ struct ReluSlope {
 struct SiluSlope {
     static constexpr bool BOTH = true;
     template <comet_dtype D> static __device__ __forceinline__ float of(float x, float dy) {
-        float s = sigmoid<D>(x);
-        return dy * (s * (1.0f + x * (1.0f - s)));
+        return dy * silu_slope<D>(x);
     }
 };
 
