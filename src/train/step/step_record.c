@@ -116,7 +116,7 @@ comet_status comet_step_choose_kind(comet_step *s) {
     const comet_step_options *o = s->options;
     s->kind = s->counted = NULL;
     s->runs++;
-    if (!s->plan->backend->record || o->watch || o->clock || o->collect)
+    if (!s->plan->backend->record || o->watch || o->clock || o->sight || o->collect)
         return COMET_OK;
     const uint64_t key = key_of(s);
     comet_step_kind *kind = key ? find(s, key) : NULL;

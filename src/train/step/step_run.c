@@ -137,6 +137,12 @@ static void pass(const comet_step *s, int node, int is_backward) {
         s->options->clock->passed(s->options->clock->context, node, is_backward);
 }
 
+static comet_status show(const comet_step *s, int node) {
+    const comet_plan_node *n = &s->plan->nodes[node];
+    const comet_step_sight *sight = s->options->sight;
+    return sight && !n->skip ? sight->made(sight->context, n->output, comet_step_at(s, n->y)) : COMET_OK;
+}
+
 static comet_status forward(comet_step *s) {
     comet_status status = s->plan->options.input_bytes ? comet_step_normalise(s, comet_step_input(s), 0) : COMET_OK;
     if (status == COMET_OK && s->plan->input_save >= 0)
@@ -145,6 +151,8 @@ static comet_status forward(comet_step *s) {
     for (int i = 0; i < s->plan->n && status == COMET_OK; i++) {
         s->failed = i;
         status = forward_node(s, i);
+        if (status == COMET_OK)
+            status = show(s, i);
         if (status == COMET_OK)
             status = move(s, i);
         pass(s, i, 0);
