@@ -4,7 +4,7 @@
 # Froening 2024), which keeps averages of saved activations: trains without compression, with the error-bounded codec
 # under its controller and with averages of 2 x 2, all from the same first values, and puts what they have learnt side
 # by side. A second training without compression, from other first values, is the measure of what chance does. Behind
-# bench/results/learnt.md.
+# bench/results/papers.md.
 #
 # usage: bench/papers/learnt.sh COMET OUT [OPTION...]
 #   COMET    the command

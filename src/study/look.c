@@ -127,7 +127,7 @@ comet_status comet_look_new(const comet_graph *graph, comet_backend *backend, co
     comet_look *l = comet_memory_take(allocator, sizeof *l);
     if (!l)
         return comet_message_memory(message);
-    *l = (comet_look){.options = *options, .backend = backend, .sight = {see, l}};
+    *l = (comet_look){.options = *options, .backend = backend, .sight = {.made = see, .context = l}};
     l->allocator = comet_memory_hold(&l->allocator_copy, allocator);
     comet_status status = comet_look_find_layers(l, graph, message);
     if (status == COMET_OK)

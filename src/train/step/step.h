@@ -80,12 +80,14 @@ typedef struct comet_step_ahead {
 } comet_step_ahead;
 
 /*
- * For studies: is told of each value that forward makes, before it is written over: in the backend's space, of its
- * dtype. What a batch norm computes along with itself (plan_impl.h) is told of once, as the last of it. A failure ends
- * the step.
+ * For studies: is told of each value that forward makes, before it is written over, and of each value's gradient, when
+ * it is whole, before backward of what made the value; gradients may be changed. In the backend's space, of its dtype.
+ * What a batch norm computes along with itself (plan_impl.h) is told of once, as the last of it. Either may be NULL. A
+ * failure ends the step.
  */
 typedef struct comet_step_sight {
     comet_status (*made)(void *context, comet_value value, const void *values);
+    comet_status (*came)(void *context, comet_value value, void *gradient);
     void *context;
 } comet_step_sight;
 
