@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/look/look_images.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,7 +124,9 @@ int look_images_load(look_images *images, const network *n, const char *given, i
     images->width = n->about.width;
     images->channels = n->about.channels;
     images->bytes = (int64_t)images->height * images->width * images->channels;
-    int answer = network_data_open(n, given, &images->name, &images->data);
+    const char *name = "";
+    int answer = network_data_open(n, given, &name, &images->data);
+    snprintf(images->name, sizeof images->name, "%s", name); /* the network's own goes with it */
     if (answer == DONE)
         answer = network_data_classes(n, images->data, images->name, &classes);
     if (answer == DONE) {

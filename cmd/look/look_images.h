@@ -8,7 +8,7 @@
 
 typedef struct look_images {
     comet_dataset *data;
-    const char *name;
+    char name[1024]; /* as it was given, or as the first weights say */
     uint8_t *pixels; /* NHWC */
     int32_t *labels; /* the networks' classes */
     int count;
