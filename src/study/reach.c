@@ -196,6 +196,8 @@ static comet_status came(void *context, comet_value value, void *gradient) {
 static void see_weights(comet_reach *r) {
     for (int i = 0; i < r->layer_count; i++) {
         const reach_layer *l = &r->layers[i];
+        if (!l->weights->gradient) /* it is not trained */
+            continue;
         if (r->source < 0)
             memcpy(l->gradient, l->weights->gradient, (size_t)l->weights->count * sizeof(float));
         else
