@@ -23,9 +23,9 @@ if(NOT COMET_HAVE_LIBJPEG_TURBO)
     "libjpeg-turbo 1.5 or later not found (JPEG images). On Debian: apt-get install libjpeg62-turbo-dev")
 endif()
 
-find_package(PNG 1.6.0)
+find_package(PNG 1.6.22)
 if(NOT PNG_FOUND)
-  message(FATAL_ERROR "libpng 1.6 or later not found (PNG images). On Debian: apt-get install libpng-dev")
+  message(FATAL_ERROR "libpng 1.6.22 or later not found (PNG images). On Debian: apt-get install libpng-dev")
 endif()
 
 add_library(comet_images INTERFACE)

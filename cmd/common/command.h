@@ -22,6 +22,7 @@ int command_assess(int argc, char **argv);
 int command_sweep(int argc, char **argv);
 int command_evaluate(int argc, char **argv);
 int command_predict(int argc, char **argv);
+int command_look(int argc, char **argv);
 int command_completion(int argc, char **argv);
 int command_manual(int argc, char **argv);
 

@@ -14,6 +14,7 @@ static const catalogue_entry commands[] = {
     {"train", command_train, "trains a network on a data set", NULL},
     {"evaluate", command_evaluate, "how well a trained network does, class by class", NULL},
     {"predict", command_predict, "what a trained network sees in images", NULL},
+    {"look", command_look, "what trained networks have learnt, side by side", NULL},
     {"plan", command_plan, "what a training would take, before anything is trained", NULL},
     {"compare", command_compare, "variants of a training: accuracy, memory, time", NULL},
     {"assess", command_assess, "gradient errors, predicted and measured", NULL},

@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd/common/command.h"
 #include "cmd/common/csv.h"
@@ -13,7 +12,7 @@
 #include "cmd/common/parse.h"
 #include "cmd/common/workers.h"
 #include "cmd/predict/classify.h"
-#include "cmd/train/train_options.h"
+#include "cmd/predict/network_data.h"
 
 static const char help[] =
     "Usage: comet evaluate --from PATH [--data SET] [OPTION...]\n"
@@ -64,34 +63,6 @@ static int read_request(request *r, int argc, char **argv) {
     return answer == DONE && r->json && r->csv ? misuse("--json and --csv exclude each other") : answer;
 }
 
-/* ---- classes ---- */
-
-static int find_class(const comet_about *about, const char *name) {
-    for (int k = 0; k < about->classes; k++)
-        if (strcmp(comet_about_label(about, k), name) == 0)
-            return k;
-    return -1;
-}
-
-/* By their names, where the weights have them; else they must be as many, and are taken in their order. */
-static int map_classes(evaluation *e) {
-    const comet_dataset_info *info = comet_dataset_get_info(e->data);
-    const comet_about *about = &e->network.about;
-    e->classes = calloc((size_t)info->classes, sizeof *e->classes);
-    if (!e->classes)
-        return fail_memory();
-    if (!about->labels && about->classes != info->classes)
-        return fail("'%s' has %d classes, the network %d, and its weights do not name them", e->data_name,
-                    info->classes, about->classes);
-    for (int32_t c = 0; c < info->classes; c++) {
-        const char *name = comet_dataset_class_name(e->data, c);
-        e->classes[c] = about->labels ? find_class(about, name) : c;
-        if (e->classes[c] < 0)
-            return fail("'%s' has a class '%s', which the network does not know", e->data_name, name);
-    }
-    return DONE;
-}
-
 /* ---- images ---- */
 
 typedef struct sight {
@@ -136,27 +107,12 @@ static int go_through(const request *r, evaluation *e) {
     return answer;
 }
 
-static int open_data(const request *r, evaluation *e) {
-    comet_message message;
-    e->data_name = r->data ? r->data : e->network.about.data;
-    if (!e->data_name[0])
-        return misuse("the weights do not say what they were trained on: give --data");
-    comet_status status = comet_dataset_open(e->data_name, NULL, &e->data, &message);
-    if (status != COMET_OK && !r->data)
-        return fail("%s; --data says where it is now", message.text);
-    if (status != COMET_OK)
-        return train_fail(status, &message);
-    if (comet_dataset_get_info(e->data)->note)
-        note("%s", comet_dataset_get_info(e->data)->note);
-    return DONE;
-}
-
 static int evaluate(const request *r, evaluation *e) {
     int answer = network_open(&r->network, &e->network);
     if (answer == DONE)
-        answer = open_data(r, e);
+        answer = network_data_open(&e->network, r->data, &e->data_name, &e->data);
     if (answer == DONE)
-        answer = map_classes(e);
+        answer = network_data_classes(&e->network, e->data, e->data_name, &e->classes);
     if (answer == DONE)
         answer = tally_init(&e->tally, e->network.about.classes);
     if (answer == DONE)

@@ -13,6 +13,7 @@
 #define COMET_CMD_REPORT_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/file/atomic_file.h"
@@ -78,6 +79,35 @@ void report_lines(report *r, const char *title, const char *x_axis, const char *
 void report_scatter(report *r, const char *title, const char *x_axis, const char *y_axis, const report_cloud *clouds,
                     size_t count, int flags);
 void report_bars(report *r, const char *title, const char *unit, const report_bar *bars, size_t count);
+
+/* A little picture; the pixels are shown as they are, however large. */
+typedef struct report_picture {
+    int width, height;
+    const uint8_t *pixels;  /* RGBA; with a palette one byte each */
+    const uint8_t *palette; /* 256 times RGB; NULL: none */
+    int size;               /* as wide as this on the page, in pixels */
+    const char *label;      /* below it; NULL: none */
+} report_picture;
+
+/* Those of a row and column, side by side. */
+typedef struct report_cell {
+    const report_picture *pictures;
+    int count;
+} report_cell;
+
+/*
+ * Pictures in rows and columns, as PNG within the page. `cells`: row by row; rows[i] is the name of a row, notes[i]
+ * smaller below it (either may be NULL).
+ */
+typedef struct report_gallery {
+    const char *title, *text; /* text: below the title; NULL: none */
+    const char *const *columns;
+    int column_count;
+    const char *const *rows, *const *notes;
+    int row_count;
+    const report_cell *cells;
+} report_gallery;
+void report_pictures(report *r, const report_gallery *gallery);
 
 /* DONE, or FAILED after a line on standard error; then there is no file. */
 int report_close(report *r);

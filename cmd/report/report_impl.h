@@ -38,6 +38,9 @@ void report_svg_close(report *r);
 enum { REPORT_COLOURS = 7 };
 int report_colour(int group);
 
+/* A picture as PNG, in base64 (report_png.c); 0: there is no memory, and nothing was put. */
+int report_put_png(report *r, const report_picture *picture);
+
 /* ---- axes ---- */
 
 enum { REPORT_TICKS_MOST = 24 };

@@ -62,6 +62,12 @@ const char report_style[] =
     ".c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}.c5{color:var("
     "--c5)}.c6{color:var(--c6)}\n"
     ".legend i{background:currentColor}\n"
+    ".pictures th,.pictures td{border-bottom:0;vertical-align:top}\n"
+    ".pictures tbody th{position:static;color:var(--ink);font-weight:400}\n"
+    ".pictures tbody tr:hover{background:none}\n"
+    ".pictures small{display:block;color:var(--soft);font-weight:400}\n"
+    ".pictures span{display:inline-block;margin:0 .4rem .3rem 0;text-align:center}\n"
+    ".pictures img{display:block;image-rendering:pixelated;border-radius:3px}\n"
     "footer{padding-top:.5rem;padding-bottom:2rem;color:var(--soft);font-size:.85rem}\n"
     "footer pre{white-space:pre-wrap;overflow-wrap:anywhere}\n"
     "@media print{body{background:none}.tall{max-height:none}section,figure{break-inside:avoid}}\n";

@@ -11,6 +11,7 @@
 #include "cmd/common/message.h"
 #include "cmd/common/progress.h"
 #include "cmd/common/stop.h"
+#include "cmd/study/reach.h"
 #include "cmd/study/study.h"
 #include "cmd/train/train_progress.h"
 
@@ -41,6 +42,11 @@ static const char help[] =
     "  --factors N           so many other batches before, at each bound, from which factors are measured as in a "
     "training\n"
     "                        (0); without, those of the training are shown, for 'control'\n"
+    "  --reach SIGMA         how far errors reach, instead: normal ones of that deviation, in parts of the rms, are "
+    "put\n"
+    "                        into the gradient of one layer's output after the other, and each tensor is compressed\n"
+    "                        alone (--error-rel, one bound: 0.3); what becomes of the error in the layers before, on\n"
+    "                        its way to the input\n"
     "  --json                one JSON object on standard output instead of tables\n"
     "  --report FILE.html    predicted against measured, and how errors are distributed, as pictures\n"
     "  --quiet               no progress on standard error\n"
@@ -69,11 +75,12 @@ static const char help[] =
     "Examples:\n"
     "  comet assess --model resnet8 --report assess.html\n"
     "  comet assess --model resnet18 --data folder:pets --image 96 --batch 16 --steps 100 --error-rel 0.3,control\n"
-    "  comet assess --model resnet50 --data folder:pets --checkpoint run1 --batch 8 --layers 'layer1.*' --json\n";
+    "  comet assess --model resnet50 --data folder:pets --checkpoint run1 --batch 8 --layers 'layer1.*' --json\n"
+    "  comet assess --model resnet18 --data cifar10:data --steps 200 --reach 0.1 --report reach.html\n";
 
 typedef struct request {
     study_options study;
-    const char *checkpoint, *layers, *batches, *factors;
+    const char *checkpoint, *layers, *batches, *factors, *reach;
     const char *bounds; /* --error-rel, which is not the trainer's here */
     char weights[4096]; /* a checkpoint's file */
 } request;
@@ -84,7 +91,8 @@ static int read_request(request *r, int argc, char **argv) {
     const option own[] = {{"--checkpoint", OPTION_TEXT, &r->checkpoint},
                           {"--layers", OPTION_TEXT, &r->layers},
                           {"--batches", OPTION_TEXT, &r->batches},
-                          {"--factors", OPTION_TEXT, &r->factors}};
+                          {"--factors", OPTION_TEXT, &r->factors},
+                          {"--reach", OPTION_TEXT, &r->reach}};
     int answer = study_parse(&r->study, own, sizeof own / sizeof *own, argc, argv);
     if (answer == DONE && r->study.texts.codec)
         return misuse("--codec is for 'comet train'; here tensors are held by eb, but for those that --forms names");
@@ -94,7 +102,9 @@ static int read_request(request *r, int argc, char **argv) {
         return misuse("--epochs is for 'comet train'; give --steps");
     if (answer == DONE && r->checkpoint && r->study.texts.weights)
         return misuse("--checkpoint and --weights exclude each other");
-    r->bounds = r->study.texts.error_rel ? r->study.texts.error_rel : "0.1,0.3";
+    if (answer == DONE && r->reach && r->factors)
+        return misuse("--factors are of predictions, which --reach has none of");
+    r->bounds = r->study.texts.error_rel ? r->study.texts.error_rel : r->reach ? "0.3" : "0.1,0.3";
     r->study.texts.error_rel = NULL;
     if (r->study.texts.steps && strcmp(r->study.texts.steps, "0") == 0)
         r->study.texts.steps = NULL;
@@ -132,12 +142,23 @@ static int read_bounds(const request *r, assess_case *c, comet_assess_options *o
     return answer;
 }
 
+/* One bound, a number: those of the controller differ from tensor to tensor. */
+static int read_reach(const request *r, const assess_case *c, const comet_assess_options *o, double *sigma) {
+    int answer = parse_number("--reach", r->reach, sigma);
+    if (answer == DONE && !(*sigma > 0 && *sigma <= 100))
+        return misuse("--reach: %s is not a part of the rms above 0 (0.1 is usual)", r->reach);
+    if (answer == DONE && (c->bounds.count != 1 || o->error_rel[0] < 0))
+        return misuse("--reach: --error-rel must be one number, such as 0.3");
+    return answer;
+}
+
 /* ---- measuring ---- */
 
 typedef struct measurement {
     const request *request;
     assess_case shown;
     comet_assess_options options;
+    double reach; /* 0: not asked for */
     progress progress;
     train_progress training;
     memory_mark mark;
@@ -179,12 +200,42 @@ static comet_status measure(measurement *s, comet_assess *a, comet_loader *batch
     return status;
 }
 
+/* How far errors reach, instead. */
+static comet_status look_how_far(measurement *s, comet_trainer *trainer, comet_loader *batches,
+                                 comet_message *message) {
+    const comet_reach_options options = {.sigma = s->reach,
+                                         .error_rel = s->options.error_rel[0],
+                                         .layers = s->options.layers,
+                                         .seed = s->shown.run->trainer.seed,
+                                         .stop = s->options.stop,
+                                         .progress = step,
+                                         .context = s};
+    comet_reach *r = NULL;
+    comet_batch batch;
+    comet_status status = comet_reach_new(trainer, &options, NULL, &r, message);
+    if (status == COMET_OK)
+        progress_start(&s->progress, (size_t)(comet_reach_passes(r) * s->shown.batches), s->request->study.quiet);
+    for (int i = 0; i < s->shown.batches && status == COMET_OK; i++) {
+        status = comet_loader_next(batches, &batch, message);
+        if (status == COMET_OK)
+            status = comet_reach_batch(r, batch.pixels, batch.labels, message);
+    }
+    progress_clear(&s->progress);
+    const reach_case shown = {&s->shown, r, s->reach};
+    if (status == COMET_OK)
+        s->answer = reach_show(&shown, s->request->study.json, s->request->study.report);
+    comet_reach_free(r);
+    return status;
+}
+
 /* While the network is there. */
 static comet_status look(void *context, comet_trainer *trainer, comet_loader *batches, comet_message *message) {
     measurement *s = context;
     comet_assess *a = NULL;
     train_progress_clear(&s->training);
     s->shown.steps = *comet_trainer_updates(trainer);
+    if (s->reach > 0)
+        return look_how_far(s, trainer, batches, message);
     comet_status status = comet_assess_new(trainer, &s->options, NULL, &a, message);
     if (status == COMET_OK)
         status = measure(s, a, batches, message);
@@ -240,6 +291,8 @@ static int read_study(request *r, measurement *s, comet_run_options *run) {
         answer = train_options_read(&r->study.texts, run);
     if (answer == DONE)
         answer = read_bounds(r, &s->shown, &s->options);
+    if (answer == DONE && r->reach)
+        answer = read_reach(r, &s->shown, &s->options, &s->reach);
     if (answer == DONE && r->batches)
         answer = parse_integer("--batches", r->batches, 1, 1 << 20, &batches);
     if (answer == DONE && r->factors)

@@ -197,6 +197,15 @@ void comet_inject_gradients(const comet_inject *in, comet_graph *g, uint64_t ste
     }
 }
 
+void comet_inject_noise(float *values, int64_t count, double sigma, uint64_t seed, uint64_t step, uint32_t what) {
+    const rule normal = {.is_uniform = 0};
+    const double deviation = sigma * rms_of_nonzeros(values, count);
+    words w = {.block = -1};
+    for (int64_t i = 0; i < count; i++)
+        if (values[i] != 0)
+            values[i] += (float)(deviation * error_of(&normal, word_at(&w, seed, step, what, i)));
+}
+
 /* The error, its opposite, or none: whichever leaves the value on its side. */
 static float moved(float x, float error, float threshold) {
     if ((x + error > threshold) == (x > threshold))

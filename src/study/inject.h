@@ -30,6 +30,12 @@ comet_status comet_inject_check(const comet_inject *inject, const comet_plan *pl
 /* Into the gradients of a graph, before update number `step`. */
 void comet_inject_gradients(const comet_inject *inject, comet_graph *graph, uint64_t step);
 
+/*
+ * Normal errors of deviation `sigma`, in parts of the rms of the values that are not 0; zeros stay. `what` and `step`
+ * say which errors.
+ */
+void comet_inject_noise(float *values, int64_t count, double sigma, uint64_t seed, uint64_t step, uint32_t what);
+
 /* Into values of an entry that were just loaded: the same each time they are. The backend's memory is the host's. */
 void comet_inject_values(const comet_inject *inject, const comet_step_loaded *loaded);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes reports for test_report.py to look at.  usage: report_probe ordinary|odd|long|abandon FILE
+ * Writes reports for test_report.py to look at.  usage: report_probe ordinary|odd|long|pictures|abandon FILE
  *
  *     ordinary  what a comparison of two variants would show
  *     odd       texts, series and values that are hard to show
  *     long      series of 30,000 points with one spike
+ *     pictures  little pictures, of colours and with a palette
  *     abandon   a report that is given up
  */
 #include <math.h>
@@ -153,11 +154,42 @@ static void put_long(report *r) {
     report_lines(r, "long", "step", "loss", series, 2, 0);
 }
 
+/* Sides of all remainders by 3, so that base64 ends in all ways; the picture's pixel (x, y) is (x, y, x + y). */
+static void put_pictures(report *r) {
+    static uint8_t colours[3][8 * 8 * 4], indices[5 * 4], palette[3 * 256];
+    static report_picture pictures[4];
+    for (int i = 0; i < 3; i++) {
+        const int side = 6 + i;
+        for (int p = 0; p < side * side; p++) {
+            const uint8_t pixel[] = {(uint8_t)(p % side), (uint8_t)(p / side), (uint8_t)(p % side + p / side),
+                                     (uint8_t)(p ? 255 : 0)};
+            memcpy(colours[i] + 4 * p, pixel, 4);
+        }
+        pictures[i] = (report_picture){side, side, colours[i], NULL, 10 * side, i ? "<b>a & b" : NULL};
+    }
+    for (int i = 0; i < 256; i++)
+        palette[3 * i] = (uint8_t)i;
+    for (int p = 0; p < 5 * 4; p++)
+        indices[p] = (uint8_t)(12 * p);
+    pictures[3] = (report_picture){5, 4, indices, palette, 60, "indices"};
+    static const char *const columns[] = {"one & two", "three"}, *const rows[] = {"<first>", "second"},
+                             *const notes[] = {"5x4", NULL};
+    const report_cell cells[] = {{pictures, 2}, {pictures + 2, 1}, {pictures + 3, 1}, {NULL, 0}};
+    const report_gallery gallery = {"with names", "some <text>", columns, 2, rows, notes, 2, cells},
+                         bare = {"without names", NULL, columns, 2, NULL, NULL, 1, cells};
+    report_pictures(r, &gallery);
+    report_pictures(r, &bare);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*put)(report *r);
-    } kinds[] = {{"ordinary", put_ordinary}, {"odd", put_odd}, {"long", put_long}, {"abandon", put_ordinary}};
+    } kinds[] = {{"ordinary", put_ordinary},
+                 {"odd", put_odd},
+                 {"long", put_long},
+                 {"pictures", put_pictures},
+                 {"abandon", put_ordinary}};
     report r;
     if (argc != 3)
         return MISUSED;

@@ -171,6 +171,60 @@ class Assess(case.Case):
             self.assertIn(text, self.comet("assess", "--help"))
 
 
+class Reach(case.Case):
+    def test_json(self):
+        """What is put in, how it goes on, and that of a tensor which ends in weights."""
+        report = json.loads(self.comet("assess", *SMALL, "--json", "--reach", "0.1", "--steps", "4"))
+        self.assertEqual((report["model"], report["sigma"], report["bound"], report["batches"], report["steps"]),
+                         ("resnet8", 0.1, "0.3", 2, 4))
+        for source in report["sources"]:
+            self.assertEqual(set(source), {"name", "error", "growth", "layers"})
+            flows = [layer["flow"] for layer in source["layers"] if layer["flow"] > 0]
+            if source["error"] == "gradient":
+                self.assertEqual(source["layers"][-1]["name"], source["name"])
+                self.assertTrue(0.08 < flows[-1] < 0.12, source)
+            if len(flows) > 1:
+                self.assertAlmostEqual(source["growth"], flows[0] / flows[-1], places=5)
+            else:
+                self.assertIsNone(source["growth"])
+        self.assertEqual([s["error"] for s in report["sources"]], 8 * ["gradient"] + 10 * ["tensor"])
+        self.assertIn([], [[layer for layer in s["layers"] if layer["flow"] > 0] for s in report["sources"]])
+
+    def test_table_and_report(self):
+        out = self.comet("assess", *SMALL, "--reach", "0.2", "--batches", "1", "--error-rel", "0.1", "--report",
+                         "r.html")
+        self.assertRegex(out, r"(?m)^layer2\.0\.conv1 +layer2\.0\.conv1 +0\.[12]\d+ +0\.[12]\d+ +\S+ +0\.\d+ +")
+        self.assertRegex(out, r"(?m)^layer2\.0\.bn1 +layer2\.0\.conv1 +0\.\d+ ")
+        self.assertRegex(out, r"(?m)^errors in gradients +median \d\.\d\d, from \d\.\d\d to \d\.\d\d \(\d+\)$")
+        self.assertIn("ends in the weights of the layers that read it", out)
+        page = self.read("r.html").decode()
+        for text in ("<svg", "Errors of 0.2 x rms", "bound 0.1", "How far errors reach in resnet8", "times as large"):
+            self.assertIn(text, page)
+
+    def test_some_layers(self):
+        report = json.loads(self.comet("assess", *SMALL, "--json", "--reach", "0.1", "--layers", "layer1.*",
+                                       "--batches", "1"))
+        self.assertEqual({s["name"].split(".")[0] for s in report["sources"]}, {"layer1"})
+
+    def test_stopped(self):
+        child = self.start("assess", *SMALL, "--reach", "0.1", "--batches", "1000000")
+        self.addCleanup(child.kill)
+        self.wait_for_handler(child, signal.SIGINT)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        self.assertEqual((child.returncode, out), (130, b""))
+        self.assertRegex(err.decode(), r"comet: stopped[^\n]*\n\Z")
+
+    def test_misuse(self):
+        for arguments, says in ((("0",), "above 0"), (("x",), "'x'"),
+                                (("0.1", "--error-rel", "0.1,0.3"), "one number"),
+                                (("0.1", "--error-rel", "control"), "one number"),
+                                (("0.1", "--factors", "2"), "--factors"),
+                                (("0.1", "--layers", "nothing"), "'nothing'")):
+            self.refused(2, "assess", *SMALL, "--reach", *arguments, says=says)
+        self.refused(1, "assess", *SMALL, "--reach", "0.1", "--report", "no/r.html", says="no/r.html")
+
+
 class Sweep(case.Case):
     def sweep(self, *arguments):
         return json.loads(self.comet("sweep", *SMALL, "--steps", "6", "--json", *arguments))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Reports of made-up figures: well formed, complete, nothing lost.  usage: test_report.py REPORT_PROBE [TEST...]"""
+import base64
 import html.parser
 import os
 import re
@@ -9,6 +10,8 @@ import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
+
+import images
 
 PROBE = ""
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -283,6 +286,29 @@ class Bars(Case):
         drawing = self.figures(self.make("ordinary"))["The same for a deep network"]
         self.assertEqual(len([g for g in drawing.iter("g") if g.get("class") == "bar"]), 150)
         self.assertLess(float(drawing.get("viewBox").split()[3]), 2000)
+
+
+class Pictures(Case):
+    def test_they_are_in_the_page(self):
+        """Pixel by pixel; names and texts are escaped; nothing else is loaded."""
+        text = self.make("pictures")
+        page = self.parse(text)
+        sources = re.findall(r'\bsrc="([^"]*)"', text)
+        self.assertEqual((len(sources), page.tags.count("img")), (7, 7))
+        self.assertNotRegex(text, r"(?i)https?:|<link|<script|@import|url\(|\bhref=")
+        shown = [images.read_png(base64.b64decode(s.removeprefix("data:image/png;base64,"), validate=True))
+                 for s in sources]
+        self.assertEqual(shown[4:], shown[:3])
+        for side, (width, height, pixels) in zip((6, 7, 8), shown):
+            self.assertEqual((width, height), (side, side))
+            for p, pixel in enumerate(pixels):
+                self.assertEqual(pixel, (p % side, p // side, p % side + p // side, 255 if p else 0))
+        width, height, pixels = shown[3]
+        self.assertEqual((width, height, pixels), (5, 4, [(12 * p, 0, 0) for p in range(20)]))
+        words = "".join(page.words)
+        for word in ("one & two", "three", "<first>", "5x4", "some <text>", "<b>a & b", "indices"):
+            self.assertIn(word, words)
+        self.assertEqual(sorted(self.figures(text)), ["with names", "without names"])
 
 
 class Files(Case):

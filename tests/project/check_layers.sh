@@ -61,7 +61,7 @@ train/trainer          train/step train/models
 train/checkpoint       train/optimiser data/files data/loader
 train/predict          train/step train/models train/checkpoint
 train/run              train/trainer train/checkpoint
-study                  train/run
+study                  train/run train/predict base/vector
 cmd/common             base/file base/text
 cmd/files              cmd/common codec
 cmd/report             cmd/common
@@ -73,11 +73,12 @@ cmd/train              cmd/report cmd/files cmd/memory study
 cmd/bench/loader       cmd/bench data/loader
 cmd/bench/step         cmd/bench/loader cmd/train
 cmd/predict            cmd/train train/predict
+cmd/look               cmd/predict
 cmd/plan               cmd/train
 cmd/study              cmd/plan
 cmd/demo               cmd/study cmd/bench
 cmd/manual             cmd/common train/models
-cmd                    cmd/demo cmd/codec cmd/bench/step cmd/predict cmd/manual
+cmd                    cmd/demo cmd/codec cmd/bench/step cmd/look cmd/manual
 python/native/base
 python/native/torch    python/native/base
 python/native/hold     python/native/torch

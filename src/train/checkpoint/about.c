@@ -203,3 +203,32 @@ comet_status comet_about_find(const char *from, const comet_allocator *allocator
     }
     return comet_message_set(message, COMET_ERROR_IO, "there is no checkpoint in '%.300s'", from);
 }
+
+/* ---- what its run was asked for ---- */
+
+static comet_status take_given(const char *path, const comet_allocator *allocator, char given[COMET_ABOUT_GIVEN]) {
+    comet_safetensors *file;
+    comet_message unread;
+    const comet_status status = comet_safetensors_open(path, allocator, &file, &unread);
+    if (status != COMET_OK)
+        return status == COMET_ERROR_MEMORY ? status : COMET_OK;
+    const char *text = comet_safetensors_metadata(file, comet_checkpoint_text_keys[COMET_TEXT_OPTIONS]);
+    snprintf(given, COMET_ABOUT_GIVEN, "%s", text ? text : "");
+    comet_safetensors_close(file);
+    return COMET_OK;
+}
+
+comet_status comet_about_given(const char *path, const comet_allocator *allocator, char given[COMET_ABOUT_GIVEN]) {
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    char beside[COMET_ABOUT_PATH];
+    comet_checkpoint_path last;
+    comet_message unread;
+    given[0] = '\0';
+    COMET_TRY(take_given(path, allocator, given));
+    if (given[0] || strcmp(name, COMET_BEST_FILE) != 0 || (size_t)(name - path) >= sizeof beside)
+        return COMET_OK;
+    snprintf(beside, sizeof beside, "%.*s", name > path ? (int)(name - path - 1) : 1, name > path ? path : ".");
+    if (comet_checkpoint_path_of(beside, COMET_CHECKPOINT_LAST, &last, &unread) != COMET_OK)
+        return COMET_OK;
+    return take_given(last.text, allocator, given);
+}

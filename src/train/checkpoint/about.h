@@ -50,4 +50,11 @@ enum { COMET_ABOUT_PATH = 1100 };
 comet_status comet_about_find(const char *from, const comet_allocator *allocator, char path[COMET_ABOUT_PATH],
                               comet_message *message);
 
+/*
+ * What the run was asked for that wrote the weights at `path`, as its checkpoint has it ("codec=eb error=0.1 ..."): of
+ * that file, or, of the best weights of a run, of the last checkpoint beside them. "" where neither says.
+ */
+enum { COMET_ABOUT_GIVEN = 2048 };
+comet_status comet_about_given(const char *path, const comet_allocator *allocator, char given[COMET_ABOUT_GIVEN]);
+
 #endif

@@ -20,6 +20,7 @@ struct comet_predictor {
     comet_backend *backend;
     comet_plan *plan;
     comet_step *step;
+    const comet_step_sight *sight;
     int32_t *labels; /* none is known: all 0 */
     void *logits;    /* of the backend's dtype, the host's */
     size_t labels_bytes, logits_bytes;
@@ -92,6 +93,18 @@ void comet_predictor_free(comet_predictor *p) {
     comet_memory_give(allocator, p, sizeof *p);
 }
 
+comet_graph *comet_predictor_graph(comet_predictor *p) {
+    return p->graph;
+}
+
+comet_backend *comet_predictor_backend(comet_predictor *p) {
+    return p->backend;
+}
+
+void comet_predictor_show(comet_predictor *p, const comet_step_sight *sight) {
+    p->sight = sight;
+}
+
 /* ---- classifying ---- */
 
 static double logit_at(const comet_predictor *p, int64_t i) {
@@ -120,7 +133,7 @@ static void put_probabilities(const comet_predictor *p, int image, double *proba
 comet_status comet_predictor_run(comet_predictor *p, const uint8_t *pixels, int count, double *probabilities,
                                  comet_message *message) {
     const comet_step_options options = {
-        .bytes = pixels, .normalisation = &p->normalisation, .labels = p->labels, .count = count};
+        .bytes = pixels, .normalisation = &p->normalisation, .labels = p->labels, .count = count, .sight = p->sight};
     const size_t size = p->backend->dtype == COMET_F32 ? sizeof(float) : sizeof(uint16_t);
     comet_step_result result;
     comet_space *space = p->backend->space;

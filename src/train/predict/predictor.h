@@ -8,6 +8,7 @@
 
 #include "train/backend/backend.h"
 #include "train/checkpoint/about.h"
+#include "train/step/step.h"
 
 typedef struct comet_predictor_options {
     comet_place place;
@@ -35,6 +36,13 @@ comet_status comet_predictor_new(const char *path, const comet_about *about, con
 
 /* NULL is allowed. */
 void comet_predictor_free(comet_predictor *predictor);
+
+/* What it computes, where; both are the predictor's. */
+comet_graph *comet_predictor_graph(comet_predictor *predictor);
+comet_backend *comet_predictor_backend(comet_predictor *predictor);
+
+/* Who is told of what is made of the images that come from now on; it stays the caller's. NULL: nobody. */
+void comet_predictor_show(comet_predictor *predictor, const comet_step_sight *sight);
 
 /*
  * Of `count` images, NHWC bytes, one behind the other with options.batch of them in memory, the probabilities of all

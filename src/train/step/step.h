@@ -79,6 +79,18 @@ typedef struct comet_step_ahead {
     void *context;
 } comet_step_ahead;
 
+/*
+ * For studies: is told of each value that forward makes, before it is written over, and of each value's gradient, when
+ * it is whole, before backward of what made the value; gradients may be changed. In the backend's space, of its dtype.
+ * What a batch norm computes along with itself (plan_impl.h) is told of once, as the last of it. Either may be NULL. A
+ * failure ends the step.
+ */
+typedef struct comet_step_sight {
+    comet_status (*made)(void *context, comet_value value, const void *values);
+    comet_status (*came)(void *context, comet_value value, void *gradient);
+    void *context;
+} comet_step_sight;
+
 /* Who issues more behind all of a step's work, before any of it is awaited. */
 typedef struct comet_step_tail {
     comet_status (*issue)(void *context);
@@ -98,6 +110,7 @@ typedef struct comet_step_options {
     comet_collect *collect;                   /* statistics go there; NULL: none are gathered */
     const comet_step_watch *watch;            /* NULL: nobody looks at streams */
     const comet_step_clock *clock;            /* NULL: nobody measures */
+    const comet_step_sight *sight;            /* NULL: nobody looks at values */
     const comet_step_ahead *ahead;            /* NULL: nobody knows */
     const comet_step_tail *tail;              /* NULL: nobody does */
 } comet_step_options;

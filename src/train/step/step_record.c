@@ -35,7 +35,8 @@ static uint64_t with_codec(uint64_t hash, const comet_codec_params *p) {
 /* 1: none of the run's work depends on what the host does beside it. */
 static int can_be_recorded(const comet_step *s) {
     const comet_step_options *o = s->options;
-    return s->plan->backend->record && !o->watch && !o->clock && (!o->collect || comet_collect_kind(o->collect));
+    return s->plan->backend->record && !o->watch && !o->clock && !o->sight &&
+           (!o->collect || comet_collect_kind(o->collect));
 }
 
 /* 0: the run cannot be replayed. */

@@ -100,13 +100,22 @@ static comet_status load_operands(comet_step *s, const comet_plan_node *n, norm_
     return status;
 }
 
+static comet_status show_gradient(const comet_step *s, int node) {
+    const comet_plan_node *n = &s->plan->nodes[node];
+    const comet_step_sight *sight = s->options->sight;
+    return sight && sight->came && !n->identity ? sight->came(sight->context, n->output, comet_step_at(s, n->dy))
+                                                : COMET_OK;
+}
+
 static comet_status backward_node(comet_step *s, int i) {
     const comet_plan *p = s->plan;
     const comet_plan_node *n = &p->nodes[i];
     norm_loads held;
     if (n->dy < 0)
         return COMET_OK;
-    comet_status status = load_operands(s, n, &held);
+    comet_status status = show_gradient(s, i);
+    if (status == COMET_OK)
+        status = load_operands(s, n, &held);
     if (status == COMET_OK && !n->identity)
         status = run_backward(s, i, &held);
     for (int k = 0; k < n->sums && status == COMET_OK; k++) {
@@ -137,6 +146,12 @@ static void pass(const comet_step *s, int node, int is_backward) {
         s->options->clock->passed(s->options->clock->context, node, is_backward);
 }
 
+static comet_status show(const comet_step *s, int node) {
+    const comet_plan_node *n = &s->plan->nodes[node];
+    const comet_step_sight *sight = s->options->sight;
+    return sight && sight->made && !n->skip ? sight->made(sight->context, n->output, comet_step_at(s, n->y)) : COMET_OK;
+}
+
 static comet_status forward(comet_step *s) {
     comet_status status = s->plan->options.input_bytes ? comet_step_normalise(s, comet_step_input(s), 0) : COMET_OK;
     if (status == COMET_OK && s->plan->input_save >= 0)
@@ -145,6 +160,8 @@ static comet_status forward(comet_step *s) {
     for (int i = 0; i < s->plan->n && status == COMET_OK; i++) {
         s->failed = i;
         status = forward_node(s, i);
+        if (status == COMET_OK)
+            status = show(s, i);
         if (status == COMET_OK)
             status = move(s, i);
         pass(s, i, 0);

@@ -17,6 +17,7 @@ typedef struct comet_probe {
     int collect;                             /* 1: statistics are gathered anew, for comet_probe_observation */
     int64_t turn;                            /* whose errors are measured then: comet_collect_set_turn */
     const comet_step_watch *watch;           /* NULL: none */
+    const comet_step_sight *sight;           /* likewise */
 } comet_probe;
 
 /*

@@ -38,6 +38,7 @@ comet_status comet_trainer_probe(comet_trainer *t, const comet_probe *probe, com
                                         .smoothing = t->options.smoothing,
                                         .collect = probe->collect ? t->parts.collect : NULL,
                                         .watch = probe->watch,
+                                        .sight = probe->sight,
                                         .seed = t->options.seed,
                                         .step = (uint64_t)t->batches};
     comet_step_result result;
