@@ -211,6 +211,8 @@ class LayerErrors:
             if kept is not None:
                 measuring.add(self.key, *measure.of_input(self.layer, self.part, kept.values, x, dy, seed))
             for key, part, error in errors:
+                if error.is_cuda:  # it is of the norm's queue
+                    error.record_stream(torch.cuda.current_stream(error.device))
                 measuring.add(key, *measure.of_output(self.layer, part, error, self.outputs, x, seed))
 
 

@@ -57,14 +57,16 @@ class Layer:
             return (x.flatten(1) @ columns).unsqueeze(0)
         down, right = self.padding
         x = F.pad(x, (right, right, down, down)) if down or right else x
-        return torch.stack([self._tap(x, dy.shape, i // self.kernel[1], i % self.kernel[1]).flatten(1) @ columns
-                            for i in range(self.taps)])
+        sums = [self._row_of_taps(x, dy.shape, row).flatten(2).flatten(0, 1) @ columns for row in range(self.kernel[0])]
+        return torch.cat(sums).view(self.taps, x.shape[0], dy.shape[0])
 
-    def _tap(self, x, shape, row, column):
-        """What one tap of the kernel sees of an input, at all positions of the output."""
-        top, left = row * self.dilation[0], column * self.dilation[1]
-        return x[:, :, top:top + (shape[2] - 1) * self.stride[0] + 1:self.stride[0],
-                 left:left + (shape[3] - 1) * self.stride[1] + 1:self.stride[1]]
+    def _row_of_taps(self, x, shape, row):
+        """What each tap of a row of the kernel sees of an input, at all positions of the output: (taps, inputs, N, H',
+        W'). A row at a time, so that the copies that are multiplied stay small."""
+        channel, image, down, right = x.stride()
+        return x.as_strided((self.kernel[1], x.shape[0], x.shape[1], shape[2], shape[3]),
+                            (right * self.dilation[1], channel, image, down * self.stride[0], right * self.stride[1]),
+                            x.storage_offset() + row * self.dilation[0] * down)
 
     def choose_others(self, first, width, mine, others, seed):
         """Channels of the other side, which has `others`: so that there are not many more sums than are wanted."""
