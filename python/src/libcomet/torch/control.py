@@ -513,8 +513,9 @@ class Control:
         rows = self.measured()
         if not rows:
             return None
-        notes = ["Errors are root mean squares, in units of the mean size of the gradient that they are in; 'predicted' "
-                 "is the model's. The controller multiplies what the model predicts by the factor, which begins at 1.",
+        notes = ["Errors are root mean squares, in units of the mean size of the gradient that they are in; "
+                 "'predicted' is the model's. The controller multiplies what the model predicts by the factor, which "
+                 "begins at 1.",
                  "Of SiLU, GELU, row norms and gates there is no model: what is measured is the error of the gradient "
                  "that they pass on, in units of its root mean square. Their bounds are fixed."]
         if not self.measures:

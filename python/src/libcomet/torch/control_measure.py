@@ -336,8 +336,9 @@ def describe(op, source, x, weight, args, kwargs):
 
 
 class Means:
-    """By site, number of the use (-1: there is no model) and its kind: how often it was measured, and the mean squares of what was predicted and measured, in units of
-    the gradient's mean size; of operations without a model there is no prediction."""
+    """By site, number of the use (-1: there is no model) and its kind: how often it was measured, and the mean squares
+    of what was predicted and measured, in units of the gradient's mean size; of operations without a model there is no
+    prediction."""
 
     def __init__(self):
         self.of = {}
