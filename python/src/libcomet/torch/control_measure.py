@@ -118,10 +118,10 @@ class Measuring:
     def guarded(self, device):
         return _Guard(self, device)
 
-    def index(self, kin, use):
-        """The number of one of a site's uses; None: it is not measured now."""
+    def index(self, kin, use, channels):
+        """The number of one of a site's uses; None: it is not measured now, or has fewer channels than before."""
         uses = self.uses.get(kin, ())
-        return uses.index(use) if use in uses else None
+        return uses.index(use) if use in uses and sum(self.parts[kin]) <= channels else None
 
     def seed(self, number):
         return self.turn, number

@@ -204,7 +204,7 @@ class Pass:
 
     def _measure_layer(self, layer, geometry, kin, use, x, shown, held, result):
         measuring = self.measuring
-        index = measuring.index(kin, use)
+        index = measuring.index(kin, use, shown[0].shape[geometry.channels_at])
         if index is None and layer.number not in measuring.before_norms:
             return
         errors = control_measure.LayerErrors(measuring, layer.number, geometry, shown[1].shape[geometry.channels_at])
@@ -221,7 +221,7 @@ class Pass:
     def _measure_norm(self, kin, uses, x, layer):
         """Who is to be told in backward; None: it is not measured."""
         measuring = self.measuring
-        keys = [None if measuring is None else measuring.index(kin, use) for use in uses]
+        keys = [None if measuring is None else measuring.index(kin, use, x.shape[1]) for use in uses]
         if keys == [None, None]:
             return None
         with measuring.guarded(x.device):
