@@ -70,8 +70,9 @@ def test_autocast(precision, device, monkeypatch):
     keep, weight_sums = control_measure.Room.keep, measure.Layer.weight_sums
 
     def note_kept(room, values, dtype, copies=1):
-        kept.add((copies, dtype))
-        return keep(room, values, dtype, copies)
+        result = keep(room, values, dtype, copies)
+        kept.update(() if result is None else [(copies, result.values.dtype)])
+        return result
 
     def note_sums(layer, x, dy):
         result = weight_sums(layer, x, dy)
@@ -302,6 +303,8 @@ def test_a_run_that_goes_on(device):
     assert parts == expected_parts and len(parts) == 6
     same(found, expected, ("factor",), rel=0.1)  # bounds are nearly the same: sites have seen no rms yet
     assert all(row["times"] > 0 for row in found.values())
+    times = [{key: value[0] for key, value in one.control.means.of.items()} for one in (again, session)]
+    assert times[0] == times[1] and max(times[0].values()) > 2
 
 
 def test_a_network_that_grows(device):
