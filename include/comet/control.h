@@ -238,6 +238,13 @@ COMET_API comet_status comet_control_see_joint(comet_control *control, const com
 /* A use's joint factor, smoothed; 1: there is none. *times, which may be NULL: how often it was seen. */
 COMET_API double comet_control_joint_factor(const comet_control *control, int32_t tensor, int32_t use, int64_t *times);
 
+/*
+ * For a control that takes the place of another, with other tensors: a factor that the other one has learnt, and how
+ * often it was measured. Nothing happens where there is no such use, or where the numbers are not above 0 and finite.
+ */
+COMET_API void comet_control_set_factor(comet_control *control, int32_t tensor, int32_t use, double factor,
+                                        int64_t measured);
+
 /* ---- log ---- */
 
 /* Why something was decided. "Of all tensors": `before` and `after` are safety's factor. */

@@ -89,7 +89,7 @@ def test_fields(device):
     train(network, device)
     data, _, _ = reports(session)
     assert {"headline", "model", "attached", "passes", "versions", "options", "forms", "totals", "uses", "sites",
-            "kept", "memory", "time", "budget", "gpu_obstacle", "sections", "notes"} == data.keys()
+            "kept", "memory", "time", "budget", "measured", "gpu_obstacle", "sections", "notes"} == data.keys()
     assert data["passes"] == 2 and data["attached"] and data["model"] == "Sequential"
     assert data["versions"]["torch"] == torch.__version__
     assert data["options"]["error_rel"] == 0.3 and data["forms"] == {"default": "eb:0.3", "modules": []}

@@ -193,6 +193,16 @@ double comet_control_factor(const comet_control *control, int32_t tensor, int32_
     return view && view->stats.factor > 0.0 ? view->stats.factor : 1.0;
 }
 
+void comet_control_set_factor(comet_control *control, int32_t tensor, int32_t use, double factor, int64_t measured) {
+    const int is_use =
+        control && tensor >= 0 && tensor < control->count && use >= 0 && use < control->tensors[tensor].use_count;
+    if (!is_use || !(factor > 0.0) || !comet_control_is_amount(factor) || measured <= 0)
+        return;
+    comet_control_use_view *view = control->uses + (control->tensors[tensor].uses - control->uses) + use;
+    view->stats.factor = factor;
+    view->measured = measured;
+}
+
 uint32_t comet_control_needs(const comet_control *control) {
     const comet_control_options *o = &control->options;
     const uint32_t without = (o->measured ? 0 : COMET_NEEDS_MEASURED) | (o->joint ? 0 : COMET_NEEDS_JOINT);

@@ -120,7 +120,7 @@ static int read_tensor(const control *c, PyObject *tuple, control_tensor *t) {
 }
 
 static void keep_observed(control_tensor *to, const control_tensor *from) {
-    if (to->use_count != from->use_count || memcmp(to->uses, from->uses, (size_t)to->use_count * sizeof *to->uses))
+    if (!control_has_uses_of(to, from))
         return;
     to->is_observed = from->is_observed, to->observed = from->observed;
     to->rms = from->rms, to->bytes = from->bytes;
@@ -228,6 +228,7 @@ static PyObject *control_make(PyObject *self, PyObject *list) {
         return NULL;
     }
     const int is_first = !c->control;
+    control_keep_factors(c, tensors, count, made);
     comet_control_free(c->control);
     free(c->tensors);
     c->control = made, c->tensors = tensors, c->count = count;
@@ -379,6 +380,7 @@ static void take_tensor(control *c, int32_t tensor, PyObject *momenta, PyObject 
     t->is_observed = t->is_observed != 0;
     if (!observe_tensor(c, tensor, momenta, squares, stats))
         return;
+    control_set_factors(c, tensor, stats);
     memcpy(t->stats, stats, sizeof t->stats);
     t->rms = comet_stats_tensor_rms(&c->seen.tensors[tensor]);
     t->bytes = comet_stats_tensor_size(&c->seen.tensors[tensor], t->count);
@@ -386,15 +388,19 @@ static void take_tensor(control *c, int32_t tensor, PyObject *momenta, PyObject 
     t->observed++;
 }
 
-/* observe(iteration, momenta, squares of gradients, loss scale) -> how many tensors were observed. By gradient. */
+/*
+ * observe(iteration, momenta, squares of gradients, loss scale, measured) -> how many tensors were observed. The first
+ * two are by gradient; measured: [(kin, use, variance, batches), ...].
+ */
 static PyObject *control_observe(PyObject *self, PyObject *args) {
     control *c = (control *)self;
     long long iteration;
     double scale;
-    PyObject *momenta, *squares;
-    if (!PyArg_ParseTuple(args, "LO!O!d", &iteration, &PyTuple_Type, &momenta, &PyTuple_Type, &squares, &scale))
+    PyObject *momenta, *squares, *measured;
+    if (!PyArg_ParseTuple(args, "LO!O!dO!", &iteration, &PyTuple_Type, &momenta, &PyTuple_Type, &squares, &scale,
+                          &PyList_Type, &measured))
         return NULL;
-    if (!c->control || collect_fold(&c->seen))
+    if (!c->control || collect_fold(&c->seen) || control_read_measured(c, measured, scale))
         return PyErr_Occurred() ? NULL : PyLong_FromLong(0);
     if (scale != 1)
         collect_unscale(&c->seen, scale);
@@ -558,7 +564,10 @@ static PyMethodDef control_methods[] = {
     {"see_layer", control_see_layer, METH_VARARGS, "see_layer(layer, what, x, dy, weights, geometry)"},
     {"see_norm", control_see_norm, METH_VARARGS, "see_norm(norm, x, dy, scale, shift, gamma, beta)"},
     {"see_fused", control_see_fused, METH_VARARGS, "see_fused(norm, Norm, gradient)"},
-    {"observe", control_observe, METH_VARARGS, "observe(iteration, momenta, squares, scale) -> tensors observed"},
+    {"observe", control_observe, METH_VARARGS,
+     "observe(iteration, momenta, squares, scale, measured) -> tensors observed"},
+    {"take_measured", control_take_measured, METH_NOARGS, "take_measured() -> what observe saw of errors"},
+    {"factors", control_factors, METH_NOARGS, "factors() -> of all uses, and how often they were measured"},
     {"step", control_step, METH_VARARGS, "step(iteration, loss, finite) -> action"},
     {"apply", control_apply, METH_NOARGS, "apply(): the bounds of the next step"},
     {"tensors", control_tensors, METH_NOARGS, "tensors() -> list of dicts"},

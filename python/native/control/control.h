@@ -18,6 +18,11 @@ typedef struct control_use {
     int32_t gradient, layer, norm;
 } control_use;
 
+/* Of an iteration: the error that was computed, of how many batches, and what the model says. Variances; 0: none. */
+typedef struct control_measured {
+    double variance, batches, predicted;
+} control_measured;
+
 typedef struct control_tensor {
     uint32_t kin; /* which sites: session.h */
     int32_t use_count;
@@ -27,7 +32,8 @@ typedef struct control_tensor {
     int32_t is_observed;
     uint64_t observed; /* how often */
     double rms;
-    comet_use_stats stats[CONTROL_MOST_USES];
+    comet_use_stats stats[CONTROL_MOST_USES]; /* their factors are of this iteration, and are forgotten then */
+    control_measured measured[CONTROL_MOST_USES];
     comet_control_size bytes;
 } control_tensor;
 
@@ -47,6 +53,18 @@ typedef struct control {
 
 /* From a dict of names and numbers. -1: exception. */
 int control_read_options(comet_control_options *to, PyObject *dict);
+
+/* ---- control_measured.c ---- */
+
+/* [(kin, use, variance, batches), ...] of gradients that were `scale` times too large. -1: exception. */
+int control_read_measured(control *c, PyObject *list, double scale);
+void control_set_factors(control *c, int32_t tensor, comet_use_stats *stats);
+void control_forget_measured(control *c);
+int control_has_uses_of(const control_tensor *t, const control_tensor *other);
+/* What was measured of tensors that stay: `made` takes the place of c->control. */
+void control_keep_factors(const control *c, const control_tensor *tensors, int32_t count, comet_control *made);
+PyObject *control_take_measured(PyObject *self, PyObject *unused);
+PyObject *control_factors(PyObject *self, PyObject *unused);
 
 PyObject *control_momentum(PyObject *module, PyObject *args);
 

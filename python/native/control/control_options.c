@@ -34,6 +34,7 @@ static const option options[] = {
     NUMBER(acgc_e),
     NUMBER(loosen),
     {"adaptive", offsetof(comet_control_options, adaptive), OPTION_INT32},
+    {"measured", offsetof(comet_control_options, measured), OPTION_INT32},
 };
 
 static int set_option(comet_control_options *to, const char *name, double value) {

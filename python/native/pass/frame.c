@@ -36,6 +36,7 @@ static void frame_dealloc(PyObject *self) {
         entry_release(f->waiting);
     if (f->noted)
         entry_release(f->noted);
+    Py_CLEAR(f->noted_raw);
     Py_CLEAR(f->observer);
     if (!f->is_part && !f->is_dry)
         session_learn_pass(f->session, f->sites, f->site_count);
@@ -244,11 +245,17 @@ static int save(frame *f, entry *e, role r) {
 }
 
 /* For who watches: what the operation holds. */
-static void note(frame *f, entry *e) {
+static void note(frame *f, entry *e, const tensor_view *v, PyObject *raw) {
     entry *before = f->noted;
     f->noted = f->observer ? entry_share(e) : NULL;
+    f->noted_view = *v;
     if (before)
         entry_release(before);
+    Py_CLEAR(f->noted_raw);
+    if (f->noted && f->now.op == OP_CURVE && raw) {
+        Py_INCREF(raw);
+        f->noted_raw = raw;
+    }
 }
 
 static PyObject *hold(frame *f, PyObject *tensor, tensor_view *v, role r) {
@@ -258,7 +265,7 @@ static PyObject *hold(frame *f, PyObject *tensor, tensor_view *v, role r) {
     entry *found = is_dense ? alias_find(s, v, f->form, r) : NULL;
     if (found) {
         found->site->aliases++;
-        note(f, found);
+        note(f, found, v, NULL);
         return held_new(found, v);
     }
     site *at = frame_site(f, r, v);
@@ -275,7 +282,7 @@ static PyObject *hold(frame *f, PyObject *tensor, tensor_view *v, role r) {
     PyObject *held = held_new(e, v);
     if (held && !is_copy)
         alias_add(e, tensor);
-    note(f, e);
+    note(f, e, v, e->raw);
     if (held && session_is_head(s, at, v->device))
         at->heads++;
     else if (held && save(f, e, r))

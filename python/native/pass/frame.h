@@ -50,6 +50,8 @@ typedef struct frame {
     int is_part;         /* of a pass, done again: its sites are not where the pass begins and ends */
     PyObject *observer;  /* called for every known operation that has run (tell.h); NULL: nobody watches */
     struct entry *noted; /* what the operation holds its input in, while somebody watches; a reference */
+    tensor_view noted_view;
+    PyObject *noted_raw; /* of a curve: its input as it is saved. One that works in place has written over its own */
     PyObject *norm;      /* what a fused batch norm left: autograd gets it in place of the token that it saves */
     /* where in the network */
     site **sites; /* what was held so far, in order */

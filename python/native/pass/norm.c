@@ -388,7 +388,35 @@ static int norm_set_observer(PyObject *self, PyObject *value, void *unused) {
     return 0;
 }
 
+/* u as it comes back, of the input's type; None: its stream is not there. */
+static PyObject *norm_get_values(PyObject *self, void *unused) {
+    comet_norm_pass pass = COMET_NORM_PASS_INIT;
+    (void)unused;
+    return norm_values(self, &pass);
+}
+
+/* Where in a tensor of bytes the batch's means and 1 / deviations are: both fp32, one a channel. */
+static PyObject *norm_get_tables(PyObject *self, void *unused) {
+    const norm_held *h = (const norm_held *)self;
+    const char *begin = view_data(h->tables);
+    (void)unused;
+    if (!begin)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_RuntimeError, "libcomet: a batch norm without tables");
+    return Py_BuildValue("OnnL", h->tables, (const char *)h->norm.mean - begin,
+                         (const char *)h->norm.inverse_std - begin, (long long)h->norm.channels);
+}
+
+/* Whether the gradient is one that the ReLU's mask has yet to go over. */
+static PyObject *norm_get_masks(PyObject *self, void *unused) {
+    const norm_held *h = (const norm_held *)self;
+    (void)unused;
+    return PyBool_FromLong(h->norm.relu && !h->norm.adds);
+}
+
 static PyGetSetDef norm_attributes[] = {
+    {"values", norm_get_values, NULL, "u, decoded; None: it is exact", NULL},
+    {"tables", norm_get_tables, NULL, "(bytes, offset of means, of 1 / deviations, channels)", NULL},
+    {"masks", norm_get_masks, NULL, "whether a ReLU is behind it, and no add before that", NULL},
     {"observer", NULL, norm_set_observer, "observer(norm, gradient): called once, in backward", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 

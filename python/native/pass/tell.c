@@ -24,10 +24,11 @@ static PyObject *vectors_of(const frame *f, const operation_call *call) {
 }
 
 int tell_norm(frame *f, const operation_call *call, PyObject *result, entry *e, PyObject *of) {
+    PyObject *input = f->noted_raw ? f->noted_raw : call->input;
     PyObject *none = Py_BuildValue(""), *node = node_of(f, call), *vectors = vectors_of(f, call), *answer = NULL;
     if (none && node && vectors)
         answer = PyObject_CallFunction(f->observer, "iOOOOOOOiiOO", (int)call->op, call->source ? call->source : none,
-                                       node, call->input, call->weight ? call->weight : none, call->args,
+                                       node, input, call->weight ? call->weight : none, call->args,
                                        call->kwargs ? call->kwargs : none, result, e ? (int)e->site->kin : -1,
                                        e ? is_controlled(f, e) : 0, vectors, of ? of : none);
     Py_XDECREF(none), Py_XDECREF(node), Py_XDECREF(vectors), Py_XDECREF(answer);
@@ -39,12 +40,14 @@ int tell_operation(frame *f, const operation_call *call, PyObject *result) {
     PyObject *held = NULL;
     int failed = 0;
     f->noted = NULL;
-    if (result && call->op == OP_BATCH_NORM && noted && !(held = held_new(noted, &noted->view)))
+    const int is_told = result && (call->op == OP_LAYER || call->op == OP_BATCH_NORM || call->op == OP_CURVE ||
+                                   call->op == OP_ROW_NORM || call->op == OP_SCALE);
+    if (is_told && noted && !(held = held_new(noted, &f->noted_view)))
         failed = -1;
-    else if (result && (call->op == OP_LAYER || call->op == OP_BATCH_NORM || call->op == OP_CURVE ||
-                        call->op == OP_ROW_NORM || call->op == OP_SCALE))
+    else if (is_told)
         failed = tell_norm(f, call, result, noted, held);
     Py_XDECREF(held);
+    Py_CLEAR(f->noted_raw);
     if (noted)
         entry_release(noted);
     return failed;

@@ -101,6 +101,29 @@ static void test_what_cannot_be_is_left_out(void **state) {
     comet_control_free(control);
 }
 
+static void test_it_is_handed_on(void **state) {
+    (void)state;
+    last l = {.ignored = 0}, m = l;
+    int64_t measured = 0;
+    comet_control *control = make("comet", 1, &l), *after = make("comet", 1, &m);
+    for (int i = 0; i < 5; i++)
+        observe(control, i, 3.0);
+    const double factor = comet_control_factor(control, 0, 0, &measured);
+    assert_true(factor > 2.0 && measured == 5);
+    comet_control_set_factor(after, 0, 0, factor, measured);
+    comet_control_set_factor(after, 0, 1, NAN, 3);
+    comet_control_set_factor(after, 0, 1, 0.0, 3);
+    comet_control_set_factor(after, 0, 2, 2.0, 3);
+    comet_control_set_factor(after, 1, 0, 2.0, 0);
+    assert_true(comet_control_factor(after, 0, 1, NULL) == 1.0 && comet_control_factor(after, 1, 0, NULL) == 1.0);
+    observe(control, 5, 3.0);
+    observe(after, 5, 3.0);
+    assert_true(comet_control_factor(after, 0, 0, &measured) == comet_control_factor(control, 0, 0, NULL));
+    assert_int_equal(measured, 6);
+    comet_control_free(control);
+    comet_control_free(after);
+}
+
 /* ---- states ---- */
 
 static unsigned char *saved(const comet_control *control, size_t *bytes) {
@@ -177,8 +200,8 @@ static void test_an_older_state_loads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mean_begins_with_the_model), cmocka_unit_test(test_it_divides_the_bound),
-        cmocka_unit_test(test_what_cannot_be_is_left_out), cmocka_unit_test(test_a_state_holds_it),
-        cmocka_unit_test(test_an_older_state_loads),
+        cmocka_unit_test(test_what_cannot_be_is_left_out), cmocka_unit_test(test_it_is_handed_on),
+        cmocka_unit_test(test_a_state_holds_it),           cmocka_unit_test(test_an_older_state_loads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,9 +285,11 @@ class Budget:
             self._measure(self.base)
 
     def _collecting_fits(self):
-        """Norms are decoded once more for them, gradients live on meanwhile, and sums take memory of their own."""
+        """Norms are decoded once more for them, gradients live on meanwhile, and sums take memory of their own. So do
+        the channels that are kept to measure errors."""
+        kept = self.session.control.measuring_bytes
         needs = zip(self.plan.sites, self.plan.needs(len(self.plan.sites), len(self.plan.sites))[1])
-        return all(need + 3 * site.raw <= self._room() for site, need in needs)
+        return all(need + 3 * site.raw + kept <= self._room() for site, need in needs)
 
     def _stop_collecting(self):
         self.stopped_collecting = True

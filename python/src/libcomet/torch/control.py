@@ -23,7 +23,8 @@ import weakref
 import torch
 
 from libcomet import _native
-from libcomet.torch import ops
+from libcomet.torch import control_measure, ops
+from libcomet.torch.control_measure import NEEDS_MEASURED
 from libcomet.torch.control_pass import NEEDS_ACGC, NO_MODEL, Guard, Layer, Norm, Pass
 from libcomet.torch.options import PARTS
 
@@ -159,13 +160,17 @@ class Control:
         self._known_sites, self._passes, self._collects = -1, 0, False
         self._pending = self._loss = self._to_load = None
         self._observed, self._observations = False, 0
+        self.measuring, self.measures = None, True  # in this iteration; at all
+        self.room, self.means = control_measure.Room(), control_measure.Means()
+        self._sizes, self._operations = {}, {}  # kin -> (channels, bytes of one); of operations without a model, too
         self._rest = self._skips = 0  # times that statistics are wanted and not collected: from now on, the next time
         self._updates, self._steps, self._undo = 0, 0, []
         if method == "fixed" or session.options.exact or session.options.codec != "eb":
             self.method = "fixed"
             return
-        self.native = _native.Control(session.native, method, {"warmup_bound": session.options.error_rel,
-                                                               **(options or {})})
+        options = {"warmup_bound": session.options.error_rel, **(options or {})}
+        self.native = _native.Control(session.native, method, options)
+        self._every = max(1, int(options.get("every", 10)))
         optimizer = self.optimizer
         if optimizer is not None:
             self._undo.append(optimizer.register_step_post_hook(self._after_step).remove)
@@ -179,6 +184,7 @@ class Control:
         undo, self._undo = self._undo, []
         for step in reversed(undo):
             step()
+        self._end_measuring()
         if self.native is not None:
             self.native.end()
 
@@ -224,6 +230,51 @@ class Control:
     def leave(self, kin, why):
         self._new_left[kin] = why
 
+    # ---- errors that are measured ----
+
+    def see_size(self, kin, x, dim):
+        channels, size = x.shape[dim], 4 * x.numel() // max(1, x.shape[dim])
+        self._sizes[kin] = channels, max(size, self._sizes.get(kin, (0, 0))[1])
+
+    def see_operation(self, kin, op, x, length):
+        """Whether it is one that is looked at. Of operations that read one tensor, the first. A row norm works by rows
+        and images: where there are few, one is much of the tensor."""
+        size = 4 * x.numel() // max(1, length)
+        before = self._operations.get(kin, (op, 0, 0))
+        if before[0] != op or (op == ops.ROW_NORM and length < 4):
+            return False
+        self._operations[kin] = op, length, max(size, before[2])
+        return True
+
+    def _candidates(self):
+        sizes = {kin: control_measure.Size(length, size, 1, 1 if op == ops.ROW_NORM else min(2, length))
+                 for kin, (op, length, size) in self._operations.items() if kin in self._left}
+        for kin, uses in self._made or ():
+            channels, size = self._sizes[kin]
+            sizes[kin] = control_measure.Size(channels, size, len(uses), min(2, channels))
+        return sizes
+
+    @property
+    def measuring_bytes(self):
+        """What is kept at most of tensors as they were."""
+        if self.native is None or not self.native.needs & NEEDS_MEASURED or not self.measures:
+            return 0
+        return control_measure.room_of(self._candidates())
+
+    def _begin_measuring(self):
+        if not self.native.needs & NEEDS_MEASURED or not self.measures:
+            return None
+        parts, self.room.limit = control_measure.choose(self._candidates(), self.iteration, self._every)
+        return control_measure.Measuring(self, parts, dict(self._made or ()), self.iteration) if parts else None
+
+    def _end_measuring(self):
+        measuring, self.measuring = self.measuring, None
+        return measuring.close() if measuring is not None else ([], [], [])
+
+    def stop_measuring(self, problem):
+        self.measures = False
+        self._warn(f"errors are not measured any more, bounds follow from the model alone: {problem}")
+
     def _learn(self):
         """Makes a controller of what this iteration has shown, unless it is the one that there is."""
         self._uses.update(self._new_uses)
@@ -253,6 +304,7 @@ class Control:
             self._collects = self._is_time() and may_collect and self._pending is None
             if self._collects:
                 self.native.begin()
+                self.measuring = self._begin_measuring()
         is_new = self._made is None or self.sites.site_count != self._known_sites
         learns = is_new and self._passes <= _LEARNT
         return Pass(self, self._collects) if self._collects or learns else None
@@ -283,6 +335,7 @@ class Control:
         with self.guarded():
             collects, self._collects, self._passes = self._collects, False, 0
             self.native.end()
+            measured = self._end_measuring()
             if self.scaler is None and (collects or self._made is None):
                 scaler = _scaler_above()
                 if scaler is not None:
@@ -290,7 +343,7 @@ class Control:
             if self._pending is not None:
                 self._observe()
             if collects and not is_skipped:
-                self._gather(found_inf)
+                self._gather(found_inf, measured)
             self._judge_loss()
             if self._new_uses or self._new_left:
                 self._learn()
@@ -302,7 +355,7 @@ class Control:
             self._observed = False
             self.iteration += 1
 
-    def _gather(self, found_inf):
+    def _gather(self, found_inf, measured):
         """What the controller must know beside what was seen: momenta, and the loss scale."""
         optimizer, wants_squares = self.optimizer, self.native.needs & NEEDS_ACGC
         moments = [_moment(optimizer, parameter, max(self._updates, 1)) for parameter in self.parameters]
@@ -311,21 +364,36 @@ class Control:
         scaler = self.scaler
         scale = scaler._scale if scaler is not None and scaler.is_enabled() else None
         factors = [factor / max(parameter.numel(), 1) for parameter, (_, factor) in zip(self.parameters, moments)]
-        numbers = _Arriving([*sums, *roots, scale, found_inf], {parameter.device for parameter in self.parameters})
-        self._pending = self.iteration, numbers, factors, wants_squares
+        weights, operations, errors = measured
+        numbers = _Arriving([*sums, *roots, *errors, scale, found_inf],
+                            {parameter.device for parameter in self.parameters})
+        self._pending = self.iteration, numbers, factors, wants_squares, (weights, operations)
         if numbers.is_there:
             self._observe()
 
     def _observe(self):
-        (iteration, arriving, factors, has_squares), self._pending = self._pending, None
+        (iteration, arriving, factors, has_squares, measured), self._pending = self._pending, None
         numbers, count = arriving.numbers(), len(factors)
         scale, found_inf = numbers[-2:]
         if found_inf > 0:
             return
         momenta = tuple(total * factor for total, factor in zip(numbers, factors))
         squares = tuple(root * root if has_squares else 0.0 for root in numbers[count:2 * count])
-        self.native.observe(iteration, momenta, squares, 1.0 if math.isnan(scale) else scale)
+        weights, operations = measured
+        errors, rest = numbers[2 * count:2 * count + len(weights)], numbers[2 * count + len(weights):-2]
+        seen = [(kin, use, error * error, float(batches))
+                for (kin, use, batches), error in zip(weights, errors) if math.isfinite(error)]
+        self.native.observe(iteration, momenta, squares, 1.0 if math.isnan(scale) else scale, seen)
+        self._note_measured(zip(operations, rest[::2], rest[1::2]))
         self._observed = True
+
+    def _note_measured(self, operations):
+        for kin, use, kind, predicted, measured, momentum in self.native.take_measured():
+            if momentum > 0:
+                self.means.add((kin, use, kind), predicted / momentum**2, measured / momentum**2)
+        for (kin, kind), error, whole in operations:
+            if 0 < error < math.inf and 0 < whole < math.inf:  # 0: it was not held
+                self.means.add((kin, -1, kind), 0.0, error / whole)
 
     # ---- the loss ----
 
@@ -427,6 +495,37 @@ class Control:
                 "rows": [[row["site"], float(f"{row['bound']:.3g}"), row["limit"], row["observed"]] for row in rows],
                 "notes": notes}
 
+    def measured(self):
+        """A dict for each site and use whose error was measured: site, use, bound, predicted (by the model; None: there
+        is none) and measured (root mean squares, in units of the gradient's mean size), factor, times."""
+        if self.native is None:
+            return []
+        sites, rows = self.sites.sites(), []
+        factors = {(kin, use): (factor, times) for kin, use, _, factor, times in self.native.factors()}
+        for (kin, use, kind), (times, predicted, measured) in sorted(self.means.of.items()):
+            factor, counted = factors.get((kin, use), (None, times))
+            rows.append({"site": sites[kin]["name"], "use": kind.replace("_", " "), "bound": sites[kin]["bound"],
+                         "predicted": math.sqrt(predicted) if use >= 0 else None, "measured": math.sqrt(measured),
+                         "factor": factor, "times": counted})
+        return rows
+
+    def measured_section(self):
+        rows = self.measured()
+        if not rows:
+            return None
+        notes = ["Errors are root mean squares, in units of the mean size of the gradient that they are in; "
+                 "'predicted' is the model's. The controller multiplies what the model predicts by the factor, which "
+                 "begins at 1.",
+                 "Of SiLU, GELU, row norms and gates there is no model: what is measured is the error of the gradient "
+                 "that they pass on, in units of its root mean square. Their bounds are fixed."]
+        if not self.measures:
+            notes.append("Nothing is measured any more: see the warnings.")
+        return {"title": "Measured errors", "columns": ["site", "use", "bound", "predicted", "measured", "factor",
+                                                        "times"],
+                "rows": [[row["site"], row["use"], *("-" if row[key] is None else float(f"{row[key]:.3g}")
+                                                     for key in ("bound", "predicted", "measured", "factor")),
+                          row["times"]] for row in rows], "notes": notes}
+
     # ---- checkpoints ----
 
     def state_dict(self):
@@ -436,7 +535,7 @@ class Control:
             with self.guarded():
                 self._observe()
         return {"method": self.method, "iteration": self.iteration, "updates": self._updates,
-                "native": self.native.save()}
+                "native": self.native.save(), "measured": self.means.state()}
 
     def load_state_dict(self, state):
         """Before the first pass, or later. A state of another network, or batch size, is not taken."""
@@ -447,14 +546,15 @@ class Control:
             return
         self._updates = state["updates"]
         if self._made is None:
-            self._to_load = state["native"]
+            self._to_load = state
         else:
-            self._load_native(state["native"])
+            self._load_native(state)
             self.native.apply()
 
     def _load_native(self, state):
         try:
-            self.native.load(state)
+            self.native.load(state["native"])
+            self.means.load(state.get("measured", ()))
         except RuntimeError as problem:
             self._warn(f"the controller starts anew: {problem}")
 

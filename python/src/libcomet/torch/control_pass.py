@@ -6,7 +6,7 @@ import weakref
 import torch
 
 from libcomet import _native
-from libcomet.torch import ops
+from libcomet.torch import control_measure, measure, ops
 
 # comet_use_kind, and what is to be seen of a layer: comet/error_model.h, comet/use_stats.h
 CONV_WEIGHTS, LINEAR_WEIGHTS, NORM_SCALE, NORM_INPUT = range(4)
@@ -94,10 +94,10 @@ class _LayerHook:
 
 class _NormHook:
     """The gradient of a batch norm's output, and its input, as it comes back."""
-    __slots__ = "control", "norm", "held", "tables"
+    __slots__ = "control", "norm", "held", "tables", "errors"
 
-    def __init__(self, control, norm, held, tables):
-        self.control, self.norm, self.held, self.tables = control, norm, held, tables
+    def __init__(self, control, norm, held, tables, errors):
+        self.control, self.norm, self.held, self.tables, self.errors = control, norm, held, tables, errors
 
     def __call__(self, gradient):
         held, self.held = self.held, None  # the graph may live on: what is held must not
@@ -107,17 +107,29 @@ class _NormHook:
             mean, inverse, gamma, beta = (table.detach().float() for table in self.tables)
             x = self.control.sites.unpack(held)
             self.control.native.see_norm(self.norm.number, x, gradient.detach(), inverse, -mean * inverse, gamma, beta)
+            if self.errors is not None:
+                self.errors(gradient.detach(), (mean, inverse, gamma, beta), x)
 
 
 class _FusedHook:
-    __slots__ = "control", "norm"
+    __slots__ = "control", "norm", "errors", "weight", "beta"
 
-    def __init__(self, control, norm):
-        self.control, self.norm = control, norm
+    def __init__(self, control, norm, errors, weight, beta):
+        self.control, self.norm, self.errors, self.weight, self.beta = control, norm, errors, weight, beta
 
     def __call__(self, held, gradient):
         with self.control.guarded():
             self.control.native.see_fused(self.norm.number, held, gradient)
+            values = None if self.errors is None else held.values
+            if values is not None:
+                tables = *_tables_of(held), self.weight.detach(), self.beta.detach()
+                self.errors(gradient.detach(), tables, values, is_normalised=True, masks=held.masks)
+
+
+def _tables_of(held):
+    """Means and 1 / deviations of a fused batch norm."""
+    memory, mean, inverse, channels = held.tables
+    return [memory[at:at + 4 * channels].view(torch.float32) for at in (mean, inverse)]
 
 
 class Guard:
@@ -147,18 +159,21 @@ class Pass:
 
     def __init__(self, control, collects):
         self.control, self.collects = control, collects
+        self.measuring = control.measuring if collects else None
         self.made = {}  # id of a layer's output -> (weak reference to it, its version, layer)
+        self.before = {}  # layer -> who measures what errors of its output do
 
     def __call__(self, op, source, node, x, weight, args, kwargs, result, kin, is_controlled, vectors, held):
         with self.control.guarded():
             if op == ops.LAYER:
-                self._layer(source, node, x, weight, args, kwargs, result, kin, is_controlled)
+                self._layer(source, node, x, weight, args, kwargs, result, kin, is_controlled, held)
             elif op == ops.BATCH_NORM:
                 self._norm(source, node, x, weight, args, kwargs, result, kin, is_controlled, vectors, held)
             elif kin >= 0:
                 self.control.leave(kin, NO_MODEL[op])
+                self._operation(op, source, x, weight, args, kwargs, result, kin, held)
 
-    def _layer(self, source, node, x, weight, args, kwargs, result, kin, is_controlled):
+    def _layer(self, source, node, x, weight, args, kwargs, result, kin, is_controlled, held):
         control = self.control
         geometry = _geometry(source, args, kwargs, weight) if weight is not None else None
         plain = type(x) is torch.Tensor and type(result) is torch.Tensor
@@ -168,10 +183,13 @@ class Pass:
             return
         layer = control.layer(node, weight)
         shown = [tensor.detach() if geometry[0] else _rows(tensor.detach()) for tensor in (x, result)]
+        use = None
         if kin >= 0 and is_controlled:
             norm = control.fused.get(kin)
-            control.use(kin, LINEAR_WEIGHTS if geometry[0] == 0 else CONV_WEIGHTS, layer.gradient, layer.number,
-                        -1 if norm is None else norm.number)
+            use = (LINEAR_WEIGHTS if geometry[0] == 0 else CONV_WEIGHTS, layer.gradient, layer.number,
+                   -1 if norm is None else norm.number)
+            control.use(kin, *use)
+            control.see_size(kin, x, 1 if geometry[0] else -1)
         elif kin >= 0:
             control.leave(kin, "a form of its own")
         self.made[id(result)] = weakref.ref(result), result._version, layer
@@ -181,6 +199,53 @@ class Pass:
         reads = kin >= 0 and is_controlled
         if self.collects and (reads or control.native.needs & NEEDS_ACGC) and result.requires_grad:
             result.register_hook(_LayerHook(control, layer, tuple(shown[0].shape), geometry))
+        if self.measuring is not None and result.requires_grad:
+            self._measure_layer(layer, measure.Layer(*geometry), kin, use, x, shown, held, result)
+
+    def _measure_layer(self, layer, geometry, kin, use, x, shown, held, result):
+        measuring = self.measuring
+        index = measuring.index(kin, use, shown[0].shape[geometry.channels_at])
+        if index is None and layer.number not in measuring.before_norms:
+            return
+        errors = control_measure.LayerErrors(measuring, layer.number, geometry, shown[1].shape[geometry.channels_at])
+        with measuring.guarded(x.device):
+            if index is not None:
+                errors.keep((kin, index), measuring.parts[kin], shown[0], result.dtype)
+            if kin >= 0:
+                errors.held = held
+            elif x.dtype == result.dtype:
+                errors.read_as_it_is(x)
+            self.before[layer.number] = errors
+            result.register_hook(errors)
+
+    def _measure_norm(self, kin, uses, x, layer):
+        """Who is to be told in backward; None: it is not measured."""
+        measuring = self.measuring
+        keys = [None if measuring is None else measuring.index(kin, use, x.shape[1]) for use in uses]
+        if keys == [None, None]:
+            return None
+        with measuring.guarded(x.device):
+            part = measuring.parts[kin]
+            kept = measuring.room.keep(x.detach().narrow(1, *part), x.dtype, copies=2)
+            keys = [None if key is None else (kin, key) for key in keys]
+            return control_measure.NormErrors(measuring, part, kept, *keys, self.before.get(layer.number))
+
+    def _operation(self, op, source, x, weight, args, kwargs, result, kin, held):
+        found = control_measure.describe(op, source, x, weight, args, kwargs)
+        if found is None or type(result) is not torch.Tensor:
+            return
+        dim, length, rows, make = found
+        if not self.control.see_operation(kin, op, x, length):
+            return
+        part = None if self.measuring is None else self.measuring.parts.get(kin)
+        if part is None or sum(part) > length or not result.requires_grad:
+            return
+        with self.measuring.guarded(x.device):
+            kept = self.measuring.room.keep(control_measure.some(x.detach(), dim, part, rows), x.dtype)
+            if kept is not None:
+                key = kin, control_measure.OPERATIONS[op]
+                result.register_hook(control_measure.OperationErrors(self.measuring, key, dim, part, rows, kept, held,
+                                                                     make))
 
     def _maker_of(self, x):
         reference, version, layer = self.made.get(id(x), (lambda: None, 0, None))
@@ -203,9 +268,13 @@ class Pass:
         layer.is_before_norm = True
         if is_fused:
             control.fused[kin] = norm
-        control.use(kin, NORM_SCALE, norm.gradient, -1, norm.number)
-        control.use(kin, NORM_INPUT, layer.gradient, layer.number, norm.number)
+        uses = ((NORM_SCALE, norm.gradient, -1, norm.number),
+                (NORM_INPUT, layer.gradient, layer.number, norm.number))
+        for use in uses:
+            control.use(kin, *use)
+        control.see_size(kin, x, 1)
         if self.collects and is_fused:
-            held.observer = _FusedHook(control, norm)
+            held.observer = _FusedHook(control, norm, self._measure_norm(kin, uses, x, layer), weight, beta)
         elif self.collects and result.requires_grad:
-            result.register_hook(_NormHook(control, norm, held, (*vectors, weight, beta)))
+            errors = self._measure_norm(kin, uses, x, layer)
+            result.register_hook(_NormHook(control, norm, held, (*vectors, weight, beta), errors))

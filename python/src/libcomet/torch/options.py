@@ -41,6 +41,25 @@ def read_codec(text):
     return name, int(parameter or 0)
 
 
+# Settings behind a controller's name, as the comet command has them, where the option is called otherwise.
+_SETTINGS = {"c": "calibration", "e": "acgc_e", "bytes": "budget_bytes", "error": "budget_error"}
+
+
+def read_control(text):
+    """('comet', {'measured': 0.0}) of 'comet:measured=0'. Names may have colons, too: 'comet:mean'."""
+    if text is None:
+        return None, {}
+    parts = text.split(":")
+    name = ":".join(part for part in parts if "=" not in part)
+    settings = {}
+    for key, _, value in (part.partition("=") for part in parts if "=" in part):
+        try:
+            settings[_SETTINGS.get(key, key).replace("-", "_")] = float(value)
+        except ValueError:
+            raise ValueError(f"control: '{key}={value}': a number is wanted") from None
+    return name, settings
+
+
 def _matching(model, pattern, option):
     """Modules by name with *, themselves, or of a class."""
     if isinstance(pattern, str):

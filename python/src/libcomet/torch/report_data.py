@@ -250,6 +250,8 @@ def _sections(session, kept):
     returns {"title": text, "columns": texts, "rows": lists of texts and numbers, "notes": texts}, or None."""
     parts = [getattr(session, name, None) for name in ("control", "budget")]
     found = [part.section() for part in parts if hasattr(part, "section")]
+    if hasattr(parts[0], "measured_section"):
+        found.insert(1, parts[0].measured_section())
     return [section for section in (*found, _kept_section(kept)) if section]
 
 
@@ -260,6 +262,11 @@ def _kept_section(kept):
                      "notes": ["Functions that are not known to stand an error are losses, softmax, products of two "
                                "activations, and anything that others wrote. A tensor counts once for each function "
                                "that saves it."]}
+
+
+def _measured(session):
+    control = getattr(session, "control", None)
+    return control.measured() if hasattr(control, "measured") else []
 
 
 def _budget(session):
@@ -295,7 +302,7 @@ def collect(session):
         "totals": totals, "uses": uses, "sites": rows, "kept": kept,
         "memory": {"torch_peak_since": SINCE, "devices": [_memory(number, stats) for number in numbers]},
         "time": {"waited_ms": stats["waited_ms"] / max(passes, 1), "waited_ms_total": stats["waited_ms"]},
-        "budget": _budget(session),
+        "budget": _budget(session), "measured": _measured(session),
         "gpu_obstacle": _bridge.gpu_obstacle(), "sections": _sections(session, kept)}
     data["notes"] = [*_notes_of_passes(session, data), *_notes_of_kept(session, data), *_notes_of_use(session, data),
                      *_notes_of_device(data)]

@@ -10,7 +10,7 @@ from libcomet import _native
 from libcomet.torch import _bridge, fuse  # noqa: F401 (they hand functions to the C module)
 from libcomet.torch import control as controllers, ops, recompute, scope
 from libcomet.torch.budget import Budget
-from libcomet.torch.options import UNTOUCHED, Options
+from libcomet.torch.options import UNTOUCHED, Options, read_control
 
 
 class _Running:
@@ -126,7 +126,8 @@ class Session:
                                       threads=torch.get_num_threads(), head_bytes=self.options.head_bytes,
                                       own_norms=self.options.own_norms)
         self.device = next((p.device for p in model.parameters() if p.is_cuda), None)
-        self.control = controllers.make(self, control, scaler, control_options)
+        control, settings = read_control(control)
+        self.control = controllers.make(self, control, scaler, {**settings, **(control_options or {})})
         self._is_compiled = _is_compiled(model)
         compiled = [module for module in model.modules() if _is_compiled(module) and module is not model]
         if any(isinstance(module, torch.nn.DataParallel) for module in model.modules()):
@@ -243,7 +244,7 @@ class Session:
     def stats(self):
         """Bytes now, by device (-1: the CPU)."""
         self.native.poll()
-        return self.native.stats()
+        return {**self.native.stats(), "measuring_bytes": self.control.room.used}
 
 
 def attach(model, optimizer=None, **options):
