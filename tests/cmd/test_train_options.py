@@ -65,6 +65,12 @@ class Freezing(Options):
         self.refused(1, *SMALL, "--steps", "4", "--checkpoint", "c", "--resume",
                      says="--freeze was conv1, now not given")
         self.train("--steps", "4", "--checkpoint", "c", "--freeze", "conv1", "--resume")
+        for optimiser in ("sgd", "adamw"):
+            options = ("--freeze", "conv1,bn1,layer2.*", "--optimiser", optimiser, "--schedule", "constant")
+            self.train(*options, "--steps", "4", "--checkpoint", "none", "--save-weights", "whole")
+            self.train(*options, "--steps", "2", "--checkpoint", optimiser)
+            self.train(*options, "--steps", "4", "--checkpoint", optimiser, "--resume", "--save-weights", "halves")
+            self.assertEqual(tensors(self.read("whole")), tensors(self.read("halves")))
         self.refused(2, *SMALL, "--freeze", "conv9", says="'conv9'")
         self.refused(2, *SMALL, "--freeze", "*", says="nothing to train")
         self.refused(2, *SMALL, "--freeze", "conv1,,fc", says="no list")
