@@ -2,7 +2,7 @@
 /* Frozen layers on a GPU: what is left out shows nowhere else. */
 #include "unit/cuda/train/test_cuda_train_case.h"
 
-#include "unit/train/test_train_frozen.h"
+#include "unit/train/frozen/test_train_frozen.h"
 
 static void check_in(const char *freeze, comet_trainer_options o, comet_dtype dtype, int steps) {
     comet_trainer *freed = gpu_trainer(o, dtype);
@@ -70,5 +70,6 @@ int main(void) {
         cmocka_unit_test(test_other_layers),
         cmocka_unit_test(test_controller),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int skipped = cuda_skip();
+    return skipped ? skipped : cmocka_run_group_tests(tests, NULL, NULL);
 }
