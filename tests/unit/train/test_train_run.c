@@ -322,7 +322,7 @@ static void test_waits(void **state) {
     (void)state;
     diary d;
     const comet_run_options options = small_run(&d);
-    check_waits(options, &d, 20); /* 200 ms a batch: far more than so small a step takes */
+    check_waits(options, &d);
 }
 
 int main(void) {

@@ -79,7 +79,7 @@ static void test_waits(void **state) {
     options.trainer.place = (comet_place){.device = {COMET_CUDA, 0}, .deterministic = 1};
     options.trainer.batch = 2;
     options.loader_threads = 1;
-    check_waits(options, &d, 2000);
+    check_waits(options, &d);
 }
 
 int main(void) {
