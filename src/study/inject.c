@@ -143,7 +143,7 @@ comet_status comet_inject_check(const comet_inject *in, const comet_plan *plan, 
             return comet_message_set(message, COMET_ERROR_ARGUMENT,
                                      r->in_activation ? "no tensor of '%s' is in the store, where an error can be put "
                                                         "into it; --codec eb:0 stores without loss"
-                                                      : "no layer with weights is called '%s'",
+                                                      : "no layer with trained weights is called '%s'",
                                      r->pattern);
     }
     return COMET_OK;
