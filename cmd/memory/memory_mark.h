@@ -13,7 +13,7 @@
 typedef struct memory_mark {
     comet_place place;
     resident_mark resident;
-    size_t used, most; /* of a GPU, in all */
+    size_t used, most, total; /* of a GPU, in all: when it began, since then, and what it has */
 } memory_mark;
 
 /* Begins. On a GPU each one of a process begins with what was taken when the first did. */

@@ -14,6 +14,10 @@ static void put_request(json *j, const plan_request *r) {
     json_integer(j, "classes", o->classes);
     json_string(j, "codec", o->codec);
     json_string(j, "optimiser", o->optimiser.kind == COMET_SGD ? "sgd" : "adamw");
+    if (o->freeze)
+        json_string(j, "freeze", o->freeze);
+    else
+        json_null(j, "freeze");
     if (r->data_name)
         json_string(j, "data", r->data_name);
     else

@@ -37,6 +37,7 @@ const char plan_help[] =
     "  --spill-dir none      no file to spill to\n"
     "\n"
     "The rest of a step:\n"
+    "  --freeze PATTERNS     layers whose weights stay as they are, as for comet train: 'conv1,bn1,layer1.*'; '*,!fc'\n"
     "  --optimiser sgd|adamw (sgd, with momentum)\n"
     "  --accumulate N        batches for one update (1)\n"
     "  --threads N           0: one for each core (0)\n" PLACE_HELP "\n"
@@ -53,12 +54,13 @@ const char plan_help[] =
     "  comet plan --model resnet50 --batch 64 --codec none          how much more would it be?\n"
     "  comet plan --model resnet18 --memory 2GiB                    which batch can I train in 2 GiB?\n"
     "  comet plan --model resnet18 --data folder:pets --memory 300MiB    and with that data?\n"
+    "  comet plan --model resnet50 --freeze '*,!layer4.*,!fc'       and if only the last block and fc are trained?\n"
     "  comet plan --model vgg16 --forms 'features.relu.1=none' --json\n";
 
 /* As they were given; NULL where they were not. */
 typedef struct texts {
     const char *model, *data, *batch, *image, *channels, *classes, *codec, *error_rel, *forms, *memory, *spill,
-        *optimiser, *accumulate, *threads;
+        *optimiser, *accumulate, *freeze, *threads;
     place_texts place;
 } texts;
 
@@ -115,6 +117,7 @@ static int read_forms(const texts *t, comet_trainer_options *o) {
 static int read_step(const texts *t, comet_trainer_options *o) {
     const char *name = t->optimiser ? t->optimiser : "sgd";
     int threads = 0;
+    o->freeze = t->freeze;
     if (strcmp(name, "sgd") != 0 && strcmp(name, "adamw") != 0)
         return misuse("--optimiser: '%s' is not one of sgd, adamw", name);
     o->optimiser = comet_optimiser_default(name[0] == 's' ? COMET_SGD : COMET_ADAMW);
@@ -174,11 +177,9 @@ int plan_options_read(plan_request *r, int argc, char **argv) {
                             {"--optimiser", OPTION_TEXT, &t.optimiser},
                             {"--optimizer", OPTION_TEXT, &t.optimiser},
                             {"--accumulate", OPTION_TEXT, &t.accumulate},
+                            {"--freeze", OPTION_TEXT, &t.freeze},
                             {"--threads", OPTION_TEXT, &t.threads},
-                            {"--device", OPTION_TEXT, &t.place.device},
-                            {"--dtype", OPTION_TEXT, &t.place.dtype},
-                            {"--deterministic", OPTION_FLAG, &t.place.deterministic},
-                            {"--no-graphs", OPTION_FLAG, &t.place.no_graphs},
+                            PLACE_OPTIONS(t.place),
                             {"--json", OPTION_FLAG, &r->json},
                             {"--report", OPTION_TEXT, &r->report},
                             {"--help", OPTION_FLAG, &r->help},

@@ -19,9 +19,10 @@ const char *plan_kind_name(comet_saved_kind kind) {
 }
 
 void plan_request_text(const comet_trainer_options *o, char text[PLAN_TEXT]) {
-    snprintf(text, PLAN_TEXT, "%s, batch %d of %d x %d x %d, %d classes, %s%s%s, %s", o->model, o->batch, o->height,
+    snprintf(text, PLAN_TEXT, "%s, batch %d of %d x %d x %d, %d classes, %s%s%s, %s%s%s", o->model, o->batch, o->height,
              o->width, o->channels, o->classes, o->codec, o->forms ? ", " : "", o->forms ? o->forms : "",
-             o->optimiser.kind == COMET_SGD ? "sgd" : "adamw");
+             o->optimiser.kind == COMET_SGD ? "sgd" : "adamw", o->freeze ? ", frozen: " : "",
+             o->freeze ? o->freeze : "");
 }
 
 /* Two numbers that differ by little must not read the same: more digits than text_size has. */

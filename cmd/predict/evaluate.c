@@ -40,23 +40,10 @@ typedef struct request {
 } request;
 
 static int read_request(request *r, int argc, char **argv) {
-    const option table[] = {{"--from", OPTION_TEXT, &r->network.from},
-                            {"--model", OPTION_TEXT, &r->network.model},
-                            {"--data", OPTION_TEXT, &r->data},
-                            {"--images", OPTION_TEXT, &r->images},
-                            {"--image", OPTION_TEXT, &r->network.image},
-                            {"--batch", OPTION_TEXT, &r->network.batch},
-                            {"--threads", OPTION_TEXT, &r->network.threads},
-                            {"--device", OPTION_TEXT, &r->network.place.device},
-                            {"--dtype", OPTION_TEXT, &r->network.place.dtype},
-                            {"--deterministic", OPTION_FLAG, &r->network.place.deterministic},
-                            {"--no-graphs", OPTION_FLAG, &r->network.place.no_graphs},
-                            {"--json", OPTION_FLAG, &r->json},
-                            {"--csv", OPTION_FLAG, &r->csv},
-                            {"--quiet", OPTION_FLAG, &r->quiet},
-                            {"--help", OPTION_FLAG, &r->help},
-                            {"-h", OPTION_FLAG, &r->help},
-                            {NULL, OPTION_FLAG, NULL}};
+    const option table[] = {
+        NETWORK_OPTIONS(r->network),       {"--data", OPTION_TEXT, &r->data}, {"--images", OPTION_TEXT, &r->images},
+        {"--json", OPTION_FLAG, &r->json}, {"--csv", OPTION_FLAG, &r->csv},   {"--quiet", OPTION_FLAG, &r->quiet},
+        {"--help", OPTION_FLAG, &r->help}, {"-h", OPTION_FLAG, &r->help},     {NULL, OPTION_FLAG, NULL}};
     int answer = options_parse(table, argc, argv, &r->operands);
     if (answer == DONE && r->operands.count)
         return misuse("unexpected '%s'", r->operands.items[0]);

@@ -23,6 +23,12 @@ typedef struct network_texts {
     "  --batch B             images at a time (32)\n"                                                                  \
     "  --threads N           0: one for each core (0)\n" PLACE_HELP
 
+/* Their entries in a table of options. */
+#define NETWORK_OPTIONS(texts)                                                                                         \
+    {"--from", OPTION_TEXT, &(texts).from}, {"--model", OPTION_TEXT, &(texts).model},                                  \
+        {"--image", OPTION_TEXT, &(texts).image}, {"--batch", OPTION_TEXT, &(texts).batch},                            \
+        {"--threads", OPTION_TEXT, &(texts).threads}, PLACE_OPTIONS((texts).place)
+
 typedef struct network {
     char path[COMET_ABOUT_PATH]; /* of the file that was taken */
     comet_about about;

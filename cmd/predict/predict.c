@@ -41,22 +41,10 @@ typedef struct request {
 } request;
 
 static int read_request(request *r, int argc, char **argv) {
-    const option table[] = {{"--from", OPTION_TEXT, &r->network.from},
-                            {"--model", OPTION_TEXT, &r->network.model},
-                            {"--image", OPTION_TEXT, &r->network.image},
-                            {"--top", OPTION_TEXT, &r->top},
-                            {"--batch", OPTION_TEXT, &r->network.batch},
-                            {"--threads", OPTION_TEXT, &r->network.threads},
-                            {"--device", OPTION_TEXT, &r->network.place.device},
-                            {"--dtype", OPTION_TEXT, &r->network.place.dtype},
-                            {"--deterministic", OPTION_FLAG, &r->network.place.deterministic},
-                            {"--no-graphs", OPTION_FLAG, &r->network.place.no_graphs},
-                            {"--json", OPTION_FLAG, &r->json},
-                            {"--csv", OPTION_FLAG, &r->csv},
-                            {"--quiet", OPTION_FLAG, &r->quiet},
-                            {"--help", OPTION_FLAG, &r->help},
-                            {"-h", OPTION_FLAG, &r->help},
-                            {NULL, OPTION_FLAG, NULL}};
+    const option table[] = {NETWORK_OPTIONS(r->network),         {"--top", OPTION_TEXT, &r->top},
+                            {"--json", OPTION_FLAG, &r->json},   {"--csv", OPTION_FLAG, &r->csv},
+                            {"--quiet", OPTION_FLAG, &r->quiet}, {"--help", OPTION_FLAG, &r->help},
+                            {"-h", OPTION_FLAG, &r->help},       {NULL, OPTION_FLAG, NULL}};
     int answer = options_parse(table, argc, argv, &r->operands);
     if (answer != DONE || r->help)
         return answer;

@@ -46,11 +46,15 @@ static int add_name(sweep_memory *m, int count, const char *name) {
     return count + 1;
 }
 
+/* Those whose weights have a gradient. */
 static int name_layers(const comet_graph *g, sweep_memory *m) {
     int count = 0;
-    for (int i = 0; i < g->node_count; i++)
-        if (g->nodes[i].kind == COMET_OP_CONV || g->nodes[i].kind == COMET_OP_LINEAR)
-            count = add_name(m, count, g->nodes[i].name);
+    for (int i = 0; i < g->node_count; i++) {
+        const comet_node *node = &g->nodes[i];
+        const int is_layer = node->kind == COMET_OP_CONV || node->kind == COMET_OP_LINEAR;
+        if (is_layer && comet_parameter_is_trained(comet_node_parameter(g, node, COMET_PARAMETER_WEIGHT)))
+            count = add_name(m, count, node->name);
+    }
     return count;
 }
 

@@ -177,6 +177,9 @@ void record_end(record *r, comet_status status, const comet_run_result *result, 
         r->figures.why = *message;
     memory_look(&r->mark);
     r->figures.measured_peak_bytes = memory_peak(&r->mark);
+    r->figures.gpu_bytes = r->mark.total;
+    r->figures.gpu_first_bytes = r->mark.used;
+    r->figures.gpu_most_bytes = r->mark.most;
 }
 
 /* ---- a controller's decisions, for a picture ---- */

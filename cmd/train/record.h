@@ -35,6 +35,8 @@ typedef struct record_figures {
     comet_message why;
     comet_run_result result;
     size_t measured_peak_bytes; /* memory_mark.h */
+    /* Of a GPU, by its driver: all there is, taken when the run began, and the most since; 0: of no GPU. */
+    size_t gpu_bytes, gpu_first_bytes, gpu_most_bytes;
     /*
      * share of a controller's bounds that its ceiling had set, over tensors and steps since its first decision; -1:
      * none

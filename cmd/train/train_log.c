@@ -74,6 +74,7 @@ static void put_step(log_file *log, const comet_run_event *event) {
     json_integer(&j, "spilled_bytes", (int64_t)r->spilled_bytes);
     json_bool(&j, "skipped", r->skipped);
     json_number(&j, "ms", event->step_ms);
+    json_number(&j, "wait_ms", event->wait_ms);
     json_number(&j, "images_per_s", event->images_per_second);
     end(log, &j);
 }
@@ -162,6 +163,18 @@ void train_log_event(log_file *log, const comet_run_options *run, const comet_ru
         put_text(log, event->kind == COMET_RUN_NOTE ? "note" : "checkpoint", event);
 }
 
+static void put_gpu(json *j, const record_figures *f) {
+    if (!f->gpu_bytes) {
+        json_null(j, "gpu");
+        return;
+    }
+    json_open(j, "gpu", '{', 1);
+    json_integer(j, "bytes", (int64_t)f->gpu_bytes);
+    json_integer(j, "first_bytes", (int64_t)f->gpu_first_bytes);
+    json_integer(j, "most_bytes", (int64_t)f->gpu_most_bytes);
+    json_close(j, '}');
+}
+
 static void put_end(log_file *log, const record *r) {
     const record_figures *f = &r->figures;
     json j = begin(log, "end");
@@ -197,6 +210,10 @@ static void put_end(log_file *log, const record *r) {
     json_integer(&j, "static_bytes", (int64_t)f->result.bytes.static_bytes);
     json_number(&j, "ms_per_step", f->result.ms_per_step);
     json_number(&j, "images_per_s", f->result.images_per_second);
+    json_number(&j, "network_images_per_s", f->result.network_images_per_second);
+    json_number(&j, "data_wait", f->result.data_wait);
+    json_number(&j, "loader_wait", f->result.loader_wait);
+    put_gpu(&j, f);
     end(log, &j);
 }
 

@@ -98,10 +98,7 @@ static void fill_table(train_texts *t, option *table) {
                                            {"--eval-images", OPTION_TEXT, &t->evaluate_most},
                                            {"--weights", OPTION_TEXT, &t->weights},
                                            {"--threads", OPTION_TEXT, &t->threads},
-                                           {"--device", OPTION_TEXT, &t->place.device},
-                                           {"--dtype", OPTION_TEXT, &t->place.dtype},
-                                           {"--deterministic", OPTION_FLAG, &t->place.deterministic},
-                                           {"--no-graphs", OPTION_FLAG, &t->place.no_graphs},
+                                           PLACE_OPTIONS(t->place),
                                            {"--nesterov", OPTION_FLAG, &t->nesterov},
                                            {"--no-augment", OPTION_FLAG, &t->no_augment}};
     memcpy(table, entries, sizeof entries);

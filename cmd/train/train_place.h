@@ -20,6 +20,13 @@ typedef struct place_texts {
     "  --deterministic       on a GPU: only kernels that give the same bits in every run\n"                            \
     "  --no-graphs           on a GPU: every step is issued kernel by kernel, not replayed as a CUDA graph\n"
 
+/* Their entries in a table of options. */
+#define PLACE_OPTIONS(texts)                                                                                           \
+    {"--device", OPTION_TEXT, &(texts).device}, {"--dtype", OPTION_TEXT, &(texts).dtype},                              \
+        {"--deterministic", OPTION_FLAG, &(texts).deterministic}, {                                                    \
+        "--no-graphs", OPTION_FLAG, &(texts).no_graphs                                                                 \
+    }
+
 /* DONE, or MISUSED after a line. */
 int place_read(const place_texts *texts, comet_place *place);
 

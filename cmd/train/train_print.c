@@ -61,6 +61,23 @@ void train_print_evaluation(const comet_run_event *event) {
 
 /* ---- at the end ---- */
 
+/* Who waits for whom: a network that waits for its images is as fast as their loader. */
+static void print_waits(const comet_run_options *run, const comet_run_result *r) {
+    const char *trainer = run->trainer.place.device.kind == COMET_CUDA ? "the GPU" : "the network";
+    printf("waiting   %s %.0f %% of the time for images (without: %.0f images/s), the loader %.0f %% for %s\n", trainer,
+           100 * r->data_wait, r->network_images_per_second, 100 * r->loader_wait, trainer);
+}
+
+/* As its driver has it: what other programs take is in both, and the process's context in the first. */
+static void print_gpu(const record_figures *f) {
+    char a[32], b[32], c[32];
+    if (!f->gpu_bytes)
+        return;
+    printf("GPU       %s of %s taken at most, as its driver counts; %s before the run\n",
+           text_size(f->gpu_most_bytes, a, sizeof a), text_size(f->gpu_bytes, b, sizeof b),
+           text_size(f->gpu_first_bytes, c, sizeof c));
+}
+
 void train_print_summary(const comet_run_options *run, const record *kept) {
     const record_figures *f = &kept->figures;
     const comet_run_result *r = &f->result;
@@ -82,6 +99,7 @@ void train_print_summary(const comet_run_options *run, const record *kept) {
            text_measured(f->measured_peak_bytes, b, sizeof b), f->measured_peak_bytes ? " measured" : "");
     printf(" (weights, gradients, optimiser %s; prefetch %s)\n", text_size(r->bytes.static_bytes, a, sizeof a),
            text_size(r->loader_bytes[COMET_SPLIT_TRAIN], b, sizeof b));
+    print_gpu(f);
     if (run->trainer.memory_bytes && f->measured_peak_bytes) {
         const int on_gpu = run->trainer.place.device.kind == COMET_CUDA;
         const size_t data = on_gpu ? 0 : comet_dataset_get_info(run->data)->memory_bytes;
@@ -93,6 +111,7 @@ void train_print_summary(const comet_run_options *run, const record *kept) {
             printf(", the data set's %s included\n", text_size(data, c, sizeof c));
     }
     printf("speed     %.1f ms a step, %.0f images/s\n", r->ms_per_step, r->images_per_second);
+    print_waits(run, r);
     if (r->skipped)
         printf("skipped   %lld steps that were not finite\n", (long long)r->skipped);
     if (r->ended_early)

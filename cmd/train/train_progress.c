@@ -12,6 +12,7 @@
 
 enum { BAR_WIDTH = 20, LINE_BYTES = 400 };
 static const double line_every = 5.0, bar_every = 0.1; /* seconds */
+static const double slow_loader = 0.1;                 /* part of the time that is waited: worth a word */
 
 void train_progress_begin(train_progress *p, const char *label, const memory_mark *mark, int quiet) {
     double now = clock_seconds();
@@ -26,7 +27,8 @@ void train_progress_begin(train_progress *p, const char *label, const memory_mar
                           .now = now,
                           .loss = {.keep = 0.98},
                           .accuracy = {.keep = 0.98},
-                          .rate = {.keep = 0.9}};
+                          .rate = {.keep = 0.9},
+                          .wait = {.keep = 0.9}};
 }
 
 void train_progress_clear(train_progress *p) {
@@ -62,21 +64,31 @@ static int put_place(const train_progress *p, const comet_run_event *event, char
     return snprintf(text, LINE_BYTES, "%s%lld/%lld", p->label, (long long)event->step, (long long)event->steps);
 }
 
+/* Where the loader is too slow that is worth more than what is saved, which changes little: "waits 45%". */
+static void put_saved_short(const train_progress *p, const comet_run_event *event, char *text, size_t room) {
+    char raw[16], stored[16];
+    const double wait = comet_running_mean_value(&p->wait);
+    if (wait >= slow_loader && event->kind == COMET_RUN_STEP)
+        snprintf(text, room, "waits %.0f%%", 100 * wait);
+    else
+        snprintf(text, room, "%s>%s", text_size_short(p->raw, raw, sizeof raw),
+                 text_size_short(p->stored, stored, sizeof stored));
+}
+
 /* For a terminal: no more than 79 characters behind the label, up to a million steps. */
 static void format_short(const train_progress *p, const comet_run_event *event, char *text) {
-    char left[24], raw[16], stored[16], peak[16];
+    char left[24], saved[32], peak[16];
     const int used = put_place(p, event, text), evaluates = event->kind == COMET_RUN_EVALUATING;
-    text_size_short(p->raw, raw, sizeof raw);
-    text_size_short(p->stored, stored, sizeof stored);
+    put_saved_short(p, event, saved, sizeof saved);
     const size_t resident = memory_peak(p->mark);
     if (resident)
         text_size_short(resident, peak, sizeof peak);
     else
         snprintf(peak, sizeof peak, "?");
-    snprintf(text + used, (size_t)(LINE_BYTES - used), " loss %.3f acc %.1f%% %.0f img/s %s>%s peak %s left %s",
+    snprintf(text + used, (size_t)(LINE_BYTES - used), " loss %.3f acc %.1f%% %.0f img/s %s peak %s left %s",
              evaluates ? event->loss : comet_running_mean_value(&p->loss),
-             evaluates ? event->top1 : comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate), raw,
-             stored, peak, text_clock(seconds_left(p, event), left, sizeof left));
+             evaluates ? event->top1 : comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate),
+             saved, peak, text_clock(seconds_left(p, event), left, sizeof left));
 }
 
 static void format(const train_progress *p, const comet_run_event *event, char *text) {
@@ -88,12 +100,13 @@ static void format(const train_progress *p, const comet_run_event *event, char *
         used +=
             snprintf(text + used, (size_t)(LINE_BYTES - used), "evaluating image %lld, ", (long long)event->samples);
     snprintf(text + used, (size_t)(LINE_BYTES - used),
-             "%s left, loss %.4f, accuracy %.1f %%, %.0f images/s, saved %s -> %s, peak %s",
+             "%s left, loss %.4f, accuracy %.1f %%, %.0f images/s, %.0f %% of it waiting for data, saved %s -> %s, "
+             "peak %s",
              text_duration(seconds_left(p, event), left, sizeof left),
              evaluates ? event->loss : comet_running_mean_value(&p->loss),
              evaluates ? event->top1 : comet_running_mean_value(&p->accuracy), comet_running_mean_value(&p->rate),
-             text_size(p->raw, raw, sizeof raw), text_size(p->stored, stored, sizeof stored),
-             text_measured(memory_peak(p->mark), peak, sizeof peak));
+             100 * comet_running_mean_value(&p->wait), text_size(p->raw, raw, sizeof raw),
+             text_size(p->stored, stored, sizeof stored), text_measured(memory_peak(p->mark), peak, sizeof peak));
 }
 
 static int terminal_columns(void) {
@@ -140,6 +153,7 @@ static void add_step(train_progress *p, const comet_run_event *event) {
         comet_running_mean_add(&p->accuracy, 100.0 * event->result.top1 / (double)event->images);
     }
     comet_running_mean_add(&p->rate, event->images_per_second);
+    comet_running_mean_add(&p->wait, event->step_ms > 0 ? event->wait_ms / event->step_ms : 0);
     p->raw = event->result.saved_raw_bytes;
     p->stored = event->result.saved_stored_bytes;
     p->trained += event->images;

@@ -19,10 +19,10 @@ typedef struct train_progress {
     comet_run_event_kind told; /* last */
     uint64_t raw, stored;      /* bytes of the last step */
     double train_seconds, evaluate_seconds;
-    int64_t trained; /* images in that time; evaluated ones are the event's */
-    double now;      /* when the last event came */
-    comet_running_mean loss, accuracy, rate;
-    const memory_mark *mark; /* where measuring memory began */
+    int64_t trained;                               /* images in that time; evaluated ones are the event's */
+    double now;                                    /* when the last event came */
+    comet_running_mean loss, accuracy, rate, wait; /* wait: part of a step's time */
+    const memory_mark *mark;                       /* where measuring memory began */
 } train_progress;
 
 /* `label` and `mark` must stay valid. */

@@ -389,6 +389,42 @@ static void picture_destroy(picture *p) {
     free(p->times);
 }
 
+/* Of every run, in parts of its updates' time; and of a GPU's memory what its driver says. */
+static void put_waits(report *r, const picture *p) {
+    enum { COLUMNS = 5, MOST = 64 };
+    static const char *const columns[COLUMNS] = {"variant", "images/s", "without waiting", "waited for images",
+                                                 "loader waited"};
+    const char *cells[MOST * COLUMNS];
+    char text[MOST * COLUMNS][TRAIN_CELL];
+    int rows = 0;
+    for (size_t i = 0; i < p->count && rows < MOST; i++) {
+        const comet_run_result *result = &p->records[i].figures.result;
+        char(*row)[TRAIN_CELL] = text + rows * COLUMNS;
+        if (!is_drawn(&p->records[i]))
+            continue;
+        snprintf(row[0], TRAIN_CELL, "%.40s", p->records[i].figures.name);
+        snprintf(row[1], TRAIN_CELL, "%.0f", result->images_per_second);
+        snprintf(row[2], TRAIN_CELL, "%.0f", result->network_images_per_second);
+        snprintf(row[3], TRAIN_CELL, "%.0f %%", 100 * result->data_wait);
+        snprintf(row[4], TRAIN_CELL, "%.0f %%", 100 * result->loader_wait);
+        rows++;
+    }
+    for (int i = 0; i < rows * COLUMNS; i++)
+        cells[i] = text[i];
+    if (rows)
+        report_table(r, "Network and loader: which of them waits for the other", columns, COLUMNS, cells, rows);
+}
+
+static void put_gpu(report *r, const record_figures *f) {
+    char line[200], a[24], b[24], c[24];
+    if (!f->gpu_bytes)
+        return;
+    snprintf(line, sizeof line, "Of the GPU's %s, %s were taken at most, as its driver counts, %s before the run.",
+             text_size(f->gpu_bytes, a, sizeof a), text_size(f->gpu_most_bytes, b, sizeof b),
+             text_size(f->gpu_first_bytes, c, sizeof c));
+    report_text(r, line);
+}
+
 static void put_paragraphs(report *r, const char *lines) {
     char line[512];
     for (size_t length; lines && *lines; lines += length + (lines[length] != '\0')) {
@@ -401,6 +437,8 @@ static void put_paragraphs(report *r, const char *lines) {
 static void put_sections(report *r, picture *p, const char *lines) {
     put_table(r, p);
     put_paragraphs(r, lines);
+    put_gpu(r, &p->records[0].figures);
+    put_waits(r, p);
     put_trade(r, p);
     put_lines(r, p, "Loss while training", "step", "loss", loss_curve, REPORT_LOG_Y | REPORT_SMOOTH);
     put_lines(r, p, "Accuracy on images it has not seen", "step", "per cent", accuracy_curve, 0);

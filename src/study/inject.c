@@ -119,13 +119,15 @@ static const rule *rule_for(const comet_inject *in, const char *layer, int in_ac
     return NULL;
 }
 
-static int has_weights(const comet_node *node) {
-    return node->parameter[COMET_PARAMETER_WEIGHT] >= 0;
+/* Of frozen weights there is no gradient. */
+static int has_trained_weights(const comet_graph *g, const comet_node *node) {
+    const comet_parameter *weight = comet_node_parameter(g, node, COMET_PARAMETER_WEIGHT);
+    return weight && comet_parameter_is_trained(weight);
 }
 
 static int names_something(const rule *r, const comet_graph *g, const comet_plan *plan) {
     for (int i = 0; !r->in_activation && i < g->node_count; i++)
-        if (has_weights(&g->nodes[i]) && comet_pattern_fits(r->pattern, g->nodes[i].name))
+        if (has_trained_weights(g, &g->nodes[i]) && comet_pattern_fits(r->pattern, g->nodes[i].name))
             return 1;
     for (int i = 0; r->in_activation && i < comet_plan_entries(plan); i++)
         if (comet_plan_in_store(comet_plan_get_entry(plan, i)) &&
@@ -141,7 +143,7 @@ comet_status comet_inject_check(const comet_inject *in, const comet_plan *plan, 
             return comet_message_set(message, COMET_ERROR_ARGUMENT,
                                      r->in_activation ? "no tensor of '%s' is in the store, where an error can be put "
                                                         "into it; --codec eb:0 stores without loss"
-                                                      : "no layer with weights is called '%s'",
+                                                      : "no layer with trained weights is called '%s'",
                                      r->pattern);
     }
     return COMET_OK;
@@ -186,7 +188,7 @@ static uint32_t word_at(words *w, uint64_t seed, uint64_t step, uint32_t which, 
 void comet_inject_gradients(const comet_inject *in, comet_graph *g, uint64_t step) {
     for (int n = 0; n < g->node_count; n++) {
         const comet_node *node = &g->nodes[n];
-        const rule *r = has_weights(node) ? rule_for(in, node->name, 0) : NULL;
+        const rule *r = has_trained_weights(g, node) ? rule_for(in, node->name, 0) : NULL;
         if (!r)
             continue;
         const comet_parameter *p = comet_node_parameter(g, node, COMET_PARAMETER_WEIGHT);

@@ -49,7 +49,7 @@ def _unfilter(line, before, size):
     return bytes(line)
 
 
-def make_folder(root, classes, splits=("train", "val"), count=8):
+def make_folder(root, classes, splits=("train", "val"), count=8, side=20):
     """Pictures of each class, each class of a colour of its own: easily told apart."""
     for split in splits:
         for number, name in enumerate(classes):
@@ -59,4 +59,4 @@ def make_folder(root, classes, splits=("train", "val"), count=8):
                 colour = [20 + 3 * i] * 3
                 colour[number % 3] = 220 - 3 * i
                 with open(os.path.join(folder, "%d.png" % i), "wb") as file:
-                    file.write(png(20, 20, colour))
+                    file.write(png(side, side, colour))

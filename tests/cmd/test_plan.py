@@ -18,7 +18,7 @@ KEYS = {"model", "batch", "image", "channels", "classes", "codec", "optimiser", 
         "arena_bytes",
         "stream_bytes", "saved_raw_bytes", "saved_stored_bytes", "spilled_bytes", "recomputed_bytes", "memory_bytes",
         "fits",
-        "largest_batch", "least_bytes", "layers", "data", "data_bytes", "library_bytes"}
+        "largest_batch", "least_bytes", "layers", "data", "freeze", "data_bytes", "library_bytes"}
 LAYER_KEYS = {"name", "kind", "shape", "form", "raw_bytes", "stored_bytes", "estimate"}
 MODELS = ("alexnet", "vgg16", "vgg16_bn", "resnet18", "resnet34", "resnet50", "efficientnet_b0", "resnet8", "resnet20",
           "resnet18-cifar")
@@ -116,6 +116,21 @@ class Sums(Case):
             plan = self.plan("resnet18", optimiser=optimiser)
             least = 4 * (arrays * parameters + running)
             self.assertTrue(least <= plan["static_bytes"] <= least * 1.04, (plan["static_bytes"], least))
+
+    def test_frozen_layers_save_nothing(self):
+        every, block, last = (self.plan("resnet18", *options, batch=16, codec="none") for options in
+                              ((), ("--freeze", "*,!layer4.*,!fc"), ("--freeze", "*,!fc")))
+        self.assertEqual((every["freeze"], last["freeze"]), (None, "*,!fc"))
+        self.assertEqual([layer["shape"] for layer in last["layers"]], [[1, 1, 512]])
+        self.assertEqual(last["saved_raw_bytes"], 16 * 512 * 4)
+        # Weights and running statistics, and of fc's gradient and momentum; the rest is what judges an update.
+        self.assertAlmostEqual(last["static_bytes"], 4 * (11689512 + 2 * 9600 + 2 * 513 * 1000), delta=16384)
+        # Of 7 x 7 pixels: two blocks' convolutions and norms, and what the first reads; nothing of what is before.
+        self.assertLess(block["saved_raw_bytes"], every["saved_raw_bytes"] / 8)
+        saved = {layer["name"].split(".")[0] for layer in block["layers"] if layer["kind"] == "activation"}
+        self.assertEqual(saved, {"layer3", "layer4"})
+        self.assertIn("sgd, frozen: *,!fc\n", self.text("--model", "resnet18", "--freeze", "*,!fc"))
+        self.refused("'conv9'", "--model", "resnet18", "--freeze", "conv9")
 
     def test_classes_change_the_last_layer_only(self):
         ten, thousand = (self.plan("resnet18", classes=n)["static_bytes"] for n in (10, 1000))
@@ -245,6 +260,8 @@ class Data(Case):
             for directory in (".", "none"):
                 with self.subTest(codec=codec, directory=directory):
                     self.check_least("--codec", codec, "--spill-dir", directory)
+        free = self.check_least("--codec", "eb")
+        self.assertLess(self.check_least("--codec", "eb", "--freeze", "conv1,bn1,layer1.*"), free)
 
     def test_data_and_prefetch_are_counted(self):
         with_data, without = (json.loads(self.text(*arguments, "--json")) for arguments in

@@ -4,6 +4,7 @@
 
 usage: test_train_lines.py COMET [TEST...]
 """
+import json
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ import subprocess
 import unittest
 
 import case
+import images
 
 SMALL = ("train", "--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2")
 
@@ -56,8 +58,30 @@ class Lines(case.Case):
         for line in lines:
             self.assertLess(len(line), 80)
             self.assertRegex(line, r"\A(\[[#.]+\] )?(\d+/\d+|evaluating \d+) loss [\d.]+ acc [\d.]+% \d+ img/s "
-                                   r"[\d.]+[BKMG]>[\d.]+[BKMG] peak [\d.]+[BKMG] left \d+:\d\d\Z")
+                                   r"([\d.]+[BKMG]>[\d.]+[BKMG]|waits \d+%) peak [\d.]+[BKMG] left \d+:\d\d\Z")
         self.assertTrue([line for line in lines if "evaluating" in line], lines)
+
+    def test_a_slow_loader(self):
+        """Large files for a small network: line, summary, log and report say that it waits for them."""
+        images.make_folder(self.path("photos"), ("red", "green"), count=8, side=1400)
+        arguments = ("train", "--model", "resnet8", "--data", "folder:photos", "--image", "16", "--batch", "16",
+                     "--steps", "8", "--threads", "2", "--checkpoint", "none", "--json-log", "log",
+                     "--report", "r.html")
+        text = self.on_terminal(*arguments)
+        lines = [line for line in re.split(r"\r|\n|\x1b\[K", text) if "waits" in line]
+        self.assertGreater(len(lines), 2)
+        for line in lines:
+            self.assertLess(len(line), 80)
+        said = re.search(r"waiting +the network (\d+) % of the time for images \(without: (\d+) images/s\), "
+                         r"the loader (\d+) % for the network\n", self.comet(*arguments))
+        end = [line for line in map(json.loads, self.read("log").decode().splitlines()) if line["event"] == "end"][-1]
+        self.assertEqual((int(said[1]), int(said[2])),
+                         (round(100 * end["data_wait"]), round(end["network_images_per_s"])))
+        self.assertGreater(end["data_wait"], 0.5)
+        self.assertLess(end["loader_wait"], 0.5)
+        self.assertGreater(end["network_images_per_s"], 1.5 * end["images_per_s"])
+        self.assertIsNone(end["gpu"])
+        self.assertIn("waited for images", self.read("r.html").decode())
 
     def test_rules_that_change_nothing(self):
         network = ("plan", "--model", "resnet18", "--forms")

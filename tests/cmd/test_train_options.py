@@ -60,11 +60,26 @@ class Freezing(Options):
         left = {name for name in self.changed("--freeze", "*,!fc") if "running" not in name and "batches" not in name}
         self.assertEqual(left, {"fc.weight", "fc.bias"})
 
+    def test_a_sweep_leaves_them_out(self):
+        """There is no gradient to put an error into."""
+        found = json.loads(self.comet("sweep", *SMALL[1:], "--steps", "1", "--sigma", "0.1", "--state", "none",
+                                      "--freeze", "*,!fc,!layer3.*", "--json"))
+        self.assertEqual({row["layer"] for row in found["layers"]},
+                         {"fc", "layer3.0.conv1", "layer3.0.conv2"})
+        self.refused(2, *SMALL, "--steps", "1", "--checkpoint", "none", "--freeze", "conv1", "--inject-error",
+                     "conv1:0.1", says="no layer with trained weights is called 'conv1'")
+
     def test_goes_on_with_the_same(self):
         self.train("--steps", "2", "--checkpoint", "c", "--freeze", "conv1")
         self.refused(1, *SMALL, "--steps", "4", "--checkpoint", "c", "--resume",
                      says="--freeze was conv1, now not given")
         self.train("--steps", "4", "--checkpoint", "c", "--freeze", "conv1", "--resume")
+        for optimiser in ("sgd", "adamw"):
+            options = ("--freeze", "conv1,bn1,layer2.*", "--optimiser", optimiser, "--schedule", "constant")
+            self.train(*options, "--steps", "4", "--checkpoint", "none", "--save-weights", "whole")
+            self.train(*options, "--steps", "2", "--checkpoint", optimiser)
+            self.train(*options, "--steps", "4", "--checkpoint", optimiser, "--resume", "--save-weights", "halves")
+            self.assertEqual(tensors(self.read("whole")), tensors(self.read("halves")))
         self.refused(2, *SMALL, "--freeze", "conv9", says="'conv9'")
         self.refused(2, *SMALL, "--freeze", "*", says="nothing to train")
         self.refused(2, *SMALL, "--freeze", "conv1,,fc", says="no list")

@@ -100,8 +100,9 @@ tests/unit/store       tests/support
 tests/unit/control     tests/support
 tests/unit/data        tests/support
 tests/unit/train       tests/support/train
+tests/unit/train/frozen tests/unit/train
 tests/unit/train/collect tests/unit/train
-tests/unit/cuda/train  tests/unit/cuda tests/unit/train/collect tests/emulation/train
+tests/unit/cuda/train  tests/unit/cuda tests/unit/train/collect tests/unit/train/frozen tests/emulation/train
 tests/unit/train/ops   tests/unit/train
 tests/unit/train/predict tests/unit/train
 tests/unit/study       tests/unit/train

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/fail.h"
 #include "base/memory.h"
@@ -217,13 +218,33 @@ static claim take_claim(comet_loader *loader) {
     return c;
 }
 
+static double clock_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+/* Up to now, for so many threads; from here on, for `idle`. */
+static void count_idle(comet_loader *loader, unsigned idle) {
+    const double now = clock_ms();
+    loader->waits.threads_ms += loader->idle * (now - loader->idle_since);
+    loader->idle_since = now;
+    loader->idle = idle;
+}
+
+static void wait_for_room(comet_loader *loader) {
+    count_idle(loader, loader->idle + 1);
+    pthread_cond_wait(&loader->room, &loader->lock);
+    count_idle(loader, loader->idle - 1);
+}
+
 static void *work(void *argument) {
     comet_loader_worker *worker = argument;
     comet_loader *loader = worker->loader;
     pthread_mutex_lock(&loader->lock);
     while (!loader->stopping) {
         if (!may_claim(loader)) {
-            pthread_cond_wait(&loader->room, &loader->lock);
+            wait_for_room(loader);
             continue;
         }
         claim c = take_claim(loader);
@@ -309,14 +330,25 @@ void comet_loader_free(comet_loader *loader) {
     comet_memory_give(loader->options.allocator, loader, loader->bytes);
 }
 
+/* 1: the slot has the next batch, and all of it. */
+static bool is_ready(const comet_loader *loader, const comet_loader_slot *slot) {
+    return loader->claimed > loader->delivered && slot->done >= slot->size;
+}
+
 /* Waits for the next batch and gives it to the caller, who gives the one before back. */
 static comet_loader_slot *take_slot(comet_loader *loader) {
     pthread_mutex_lock(&loader->lock);
     loader->held = false;
     pthread_cond_broadcast(&loader->room);
     comet_loader_slot *slot = &loader->slots[loader->delivered % loader->options.batches];
-    while (loader->claimed <= loader->delivered || slot->done < slot->size)
-        pthread_cond_wait(&loader->ready, &loader->lock);
+    if (!is_ready(loader, slot)) {
+        const double start = clock_ms();
+        while (!is_ready(loader, slot))
+            pthread_cond_wait(&loader->ready, &loader->lock);
+        loader->waits.caller_ms += clock_ms() - start;
+        loader->waits.late++;
+    }
+    loader->waits.batches++;
     loader->held = true;
     loader->delivered++;
     comet_loader_advance(loader, &loader->next);
@@ -330,6 +362,15 @@ comet_status comet_loader_next(comet_loader *loader, comet_batch *batch, comet_m
     if (loader->failed != COMET_OK)
         comet_message_set(message, loader->failed, "%s", loader->failure.text);
     return loader->failed;
+}
+
+comet_loader_waits comet_loader_get_waits(comet_loader *loader) {
+    pthread_mutex_lock(&loader->lock);
+    count_idle(loader, loader->idle);
+    comet_loader_waits waits = loader->waits;
+    pthread_mutex_unlock(&loader->lock);
+    waits.threads_ms /= loader->options.threads;
+    return waits;
 }
 
 comet_loader_state comet_loader_get_state(const comet_loader *loader) {

@@ -88,6 +88,16 @@ void comet_loader_free(comet_loader *loader);
  */
 comet_status comet_loader_next(comet_loader *loader, comet_batch *batch, comet_message *message);
 
+/* Who waited for whom, so far. */
+typedef struct comet_loader_waits {
+    int64_t batches;   /* delivered; */
+    int64_t late;      /* of these, not ready when they were asked for */
+    double caller_ms;  /* that callers waited for them */
+    double threads_ms; /* that threads waited for room, all batches being ready: the mean over threads */
+} comet_loader_waits;
+
+comet_loader_waits comet_loader_get_waits(comet_loader *loader);
+
 /* The state in which the next batch is the one that comet_loader_next would deliver now. */
 comet_loader_state comet_loader_get_state(const comet_loader *loader);
 

@@ -61,6 +61,9 @@ struct comet_loader {
     unsigned active;              /* workers in the middle of samples */
     uint64_t claimed, delivered;  /* batch numbers: the one being handed out, the next for the caller */
     int32_t claimed_items;
+    comet_loader_waits waits;       /* threads_ms: of all threads together, up to idle_since */
+    unsigned idle;                  /* threads that wait for room */
+    double idle_since;              /* when their number has changed last */
     comet_loader_cursor fill, next; /* where `claimed` begins, where `delivered` begins */
 };
 

@@ -20,7 +20,7 @@
 #include "data/image/normalise.h"
 #include "train/backend/errors.h"
 #include "train/backend/holder.h"
-#include "train/graph/graph_impl.h"
+#include "train/graph/op.h"
 #include "train/optimiser/optimiser.h"
 
 /* One call of an op. All memory is the caller's. */
@@ -40,7 +40,12 @@ struct comet_op_call {
     int normalised; /* a batch norm's backward: x[0] is not its input but that normalised */
     int accumulate; /* backward: gradients of parameters are added to what is there */
     int adds_dx;    /* backward: so is that of the first input, of a kernel that says it can */
-    void *state;    /* what `prepare` made */
+    /*
+     * COMET_BY_WEIGHT and so on: gradients that no backward of this node is asked for, as those of frozen parameters,
+     * which have no memory; nothing is prepared for them. Without that of the weight x[0] may be NULL.
+     */
+    unsigned unwanted;
+    void *state; /* what `prepare` made */
 
     const void *x[2]; /* forward: the inputs; backward: those that it needs */
     void *y;          /* forward: the output; backward: the output if it needs it */

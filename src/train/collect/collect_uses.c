@@ -9,8 +9,14 @@ static comet_collect_tensor *tensor_at(comet_collect *c, int32_t index) {
     return index < 0 ? NULL : &c->tensors[index];
 }
 
+/* An error in a gradient that nobody computes is none. */
+static int is_trained(const comet_graph *g, int node) {
+    const comet_parameter *weight = comet_node_parameter(g, &g->nodes[node], COMET_PARAMETER_WEIGHT);
+    return weight && comet_parameter_is_trained(weight);
+}
+
 static void add_use(comet_collect *c, comet_collect_tensor *t, comet_collect_use use, int reached, int wants) {
-    if (!t || reached < 0 || c->graph->nodes[reached].parameter[COMET_PARAMETER_WEIGHT] < 0)
+    if (!t || reached < 0 || !is_trained(c->graph, reached))
         return;
     if (t->use_count == COMET_COLLECT_MOST_USES) {
         c->too_many = 1;
@@ -22,12 +28,12 @@ static void add_use(comet_collect *c, comet_collect_tensor *t, comet_collect_use
     c->nodes[use.node].wants |= wants;
 }
 
-/* The convolution or linear layer that makes a value, through nodes that change nothing; -1. */
+/* The trained convolution or linear layer that makes a value, through nodes that change nothing; -1. */
 static int layer_before(const comet_plan *p, comet_value v) {
     const int node = p->graph->values[comet_plan_root(p, v)].producer;
     const int is_layer =
         node >= 0 && (p->graph->nodes[node].kind == COMET_OP_CONV || p->graph->nodes[node].kind == COMET_OP_LINEAR);
-    return is_layer ? node : -1;
+    return is_layer && is_trained(p->graph, node) ? node : -1;
 }
 
 /* What a backward reads as `v`: the tensor that it comes from, and how. */
@@ -56,6 +62,8 @@ static void layer_uses(comet_collect *c, const comet_plan *p, int i) {
     const comet_node *node = &p->graph->nodes[i];
     comet_collect_use use = no_use;
     comet_value x = comet_plan_root(p, node->input[0]);
+    if (!is_trained(p->graph, i))
+        return;
     use.kind = node->kind == COMET_OP_CONV ? COMET_USE_CONV_WEIGHTS : COMET_USE_LINEAR_WEIGHTS;
     use.node = i;
     if (is_product(p, x)) {

@@ -96,10 +96,15 @@ typedef struct comet_parameter {
     int64_t count;
     comet_space *space; /* where the two below are */
     float *value;       /* NULL in a graph that has no memory yet */
-    float *gradient;    /* NULL if it is not trained */
+    float *gradient;    /* NULL if it is not trained, or frozen */
     int fan_in, fan_out;
-    int frozen; /* 1: updates leave it as it is */
+    int frozen; /* 1: it stays as it is, and has no gradient */
 } comet_parameter;
+
+/* 1: it has a gradient, and updates change it. */
+static inline int comet_parameter_is_trained(const comet_parameter *p) {
+    return p->kind < COMET_RUNNING_MEAN && !p->frozen;
+}
 
 int comet_graph_parameters(const comet_graph *g); /* how many, in the order of the layers; running_* included */
 comet_parameter *comet_graph_parameter(comet_graph *g, int index);
@@ -108,7 +113,7 @@ comet_parameter *comet_graph_parameter_named(comet_graph *g, const char *name); 
 /*
  * Marks as frozen what the patterns fit, names of layers or parameters with commas between them: "conv1,layer1.*". One
  * that begins with '!' takes back what came before it: "*,!fc". COMET_ERROR_ARGUMENT, with a line, if one fits nothing,
- * or if nothing is left to train.
+ * or if nothing is left to train. Before the graph has memory, and before a plan is made of it.
  */
 comet_status comet_graph_freeze(comet_graph *g, const char *patterns, comet_message *message);
 

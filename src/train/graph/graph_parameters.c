@@ -21,7 +21,8 @@ comet_parameter *comet_graph_parameter_named(comet_graph *g, const char *name) {
     return NULL;
 }
 
-static int is_trained(const comet_parameter *p) {
+/* 1: a weight, frozen or not; 0: a running statistic. */
+static int is_weight(const comet_parameter *p) {
     return p->kind < COMET_RUNNING_MEAN;
 }
 
@@ -33,13 +34,13 @@ static size_t array_bytes(const comet_parameter *p) {
 size_t comet_graph_static_bytes(const comet_graph *g, int gradients) {
     size_t bytes = 0;
     for (int i = 0; i < g->parameter_count; i++)
-        bytes += array_bytes(&g->parameters[i]) * (gradients && is_trained(&g->parameters[i]) ? 2 : 1);
+        bytes += array_bytes(&g->parameters[i]) * (gradients && comet_parameter_is_trained(&g->parameters[i]) ? 2 : 1);
     return bytes;
 }
 
-static char *place_values(comet_graph *g, int trained, char *next) {
+static char *place_values(comet_graph *g, int weights, char *next) {
     for (int i = 0; i < g->parameter_count; i++)
-        if (is_trained(&g->parameters[i]) == trained) {
+        if (is_weight(&g->parameters[i]) == weights) {
             g->parameters[i].space = g->space;
             g->parameters[i].value = (float *)next;
             next += array_bytes(&g->parameters[i]);
@@ -54,7 +55,7 @@ static void place_arrays(comet_graph *g, int gradients) {
     next = place_values(g, 0, next);
     g->gradient_bytes = g->memory_bytes - (size_t)(next - (char *)g->memory);
     for (int i = 0; gradients && i < g->parameter_count; i++)
-        if (is_trained(&g->parameters[i])) {
+        if (comet_parameter_is_trained(&g->parameters[i])) {
             g->parameters[i].gradient = (float *)next;
             next += array_bytes(&g->parameters[i]);
         }
@@ -104,7 +105,7 @@ float *comet_graph_gradients(const comet_graph *g, int64_t *count) {
 size_t comet_graph_running_bytes(const comet_graph *g) {
     size_t bytes = 0;
     for (int i = 0; i < g->parameter_count; i++)
-        if (!is_trained(&g->parameters[i]))
+        if (!is_weight(&g->parameters[i]))
             bytes += array_bytes(&g->parameters[i]);
     return bytes;
 }

@@ -24,7 +24,10 @@ enum {
     COMET_DX_OVER_NEED = 512   /* backward may write the first input's gradient over the first value that it needs */
 };
 
-/* Flags of above, for this node. */
+/* Gradients that a node's backward makes; a batch norm's weight and bias are gamma and beta. */
+enum { COMET_BY_WEIGHT = 1, COMET_BY_BIAS = 2, COMET_BY_INPUT = 4 };
+
+/* Flags of COMET_NEEDS_X0 and so on, for this node. */
 unsigned comet_op_traits(const comet_graph *g, const comet_node *node);
 
 /*

@@ -42,14 +42,10 @@ const char *comet_optimiser_array_name(const comet_optimiser *o, int array) {
     return o->kind == COMET_SGD ? "momentum" : array == 0 ? "first_moment" : "second_moment";
 }
 
-static int is_trained(const comet_parameter *p) {
-    return p->kind < COMET_RUNNING_MEAN;
-}
-
 int64_t comet_optimiser_count(const comet_parameter *parameters, int count) {
     int64_t total = 0;
     for (int i = 0; i < count; i++)
-        total += is_trained(&parameters[i]) ? parameters[i].count : 0;
+        total += comet_parameter_is_trained(&parameters[i]) ? parameters[i].count : 0;
     return total;
 }
 
@@ -98,11 +94,5 @@ static comet_optimiser_rule adamw_rule(const comet_optimiser *o, const comet_opt
 
 comet_optimiser_rule comet_optimiser_rule_of(const comet_optimiser *o, const comet_optimiser_step *step,
                                              const comet_parameter *p) {
-    comet_optimiser_rule rule =
-        o->kind == COMET_SGD ? sgd_rule(o, step, is_decayed(o, p)) : adamw_rule(o, step, is_decayed(o, p));
-    if (p->frozen) { /* state stays 0, and what is taken off the value is 0, too */
-        rule.scale = rule.rate = 0.0f;
-        rule.decay = o->kind == COMET_SGD ? 0.0f : 1.0f;
-    }
-    return rule;
+    return o->kind == COMET_SGD ? sgd_rule(o, step, is_decayed(o, p)) : adamw_rule(o, step, is_decayed(o, p));
 }

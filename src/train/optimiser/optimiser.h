@@ -41,8 +41,8 @@ int comet_optimiser_arrays(const comet_optimiser *optimiser);
 const char *comet_optimiser_array_name(const comet_optimiser *optimiser, int array);
 
 /*
- * Values of each array: those of all trained parameters, one behind the other. The state is `arrays` of them, zeroed at
- * first.
+ * Values of each array: those of all trained parameters, frozen ones not among them, one behind the other. The state is
+ * `arrays` of them, zeroed at first.
  */
 int64_t comet_optimiser_count(const comet_parameter *parameters, int count);
 size_t comet_optimiser_bytes(const comet_optimiser *optimiser, const comet_parameter *parameters, int count);

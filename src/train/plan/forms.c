@@ -76,7 +76,7 @@ void comet_forms_choose(void *forms, comet_plan_entry *entry) {
         entry->form.form = COMET_FORM_KEEP;
         return;
     }
-    if (w->codec.codec == COMET_CODEC_EB && entry->op == COMET_OP_SCALE) {
+    if (w->codec.codec == COMET_CODEC_EB && entry->op == COMET_OP_SCALE && !entry->is_first) {
         /*
          * Channels times factors: both are there, the channels from the norm that they come from. A product is less
          * than a stream.

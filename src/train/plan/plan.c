@@ -105,18 +105,23 @@ comet_op_call comet_plan_call(const comet_plan *p, int node) {
                            .training = p->options.training,
                            .relu = p->nodes[node].relu_node >= 0,
                            .accumulate = p->options.accumulate,
+                           .unwanted = comet_plan_unwanted(p, node),
                            .state = p->nodes[node].state};
 }
 
 /* ---- memory ---- */
 
-enum { VALUE_ARRAYS = 10 };
+enum { VALUE_ARRAYS = 11 };
 
 static void arrays_of(comet_plan *p, int **arrays[VALUE_ARRAYS]) {
     int **all[VALUE_ARRAYS] = {&p->value_buffer,   &p->value_entry,  &p->value_norm,     &p->value_rebuild,
                                &p->value_last_use, &p->value_loaded, &p->value_gradient, &p->value_trained,
-                               &p->value_exact,    &p->norm_entry};
+                               &p->value_exact,    &p->norm_entry,   &p->value_again};
     memcpy(arrays, all, sizeof all);
+}
+
+static int is_zero_at_first(const comet_plan *p, int *const *array) {
+    return array == &p->value_rebuild || array == &p->value_trained || array == &p->value_again;
 }
 
 static int take_arrays(comet_plan *p) {
@@ -127,7 +132,7 @@ static int take_arrays(comet_plan *p) {
         *arrays[i] = comet_memory_take(p->allocator, bytes);
         if (!*arrays[i])
             return 0;
-        memset(*arrays[i], arrays[i] == &p->value_rebuild || arrays[i] == &p->value_trained ? 0 : -1, bytes);
+        memset(*arrays[i], is_zero_at_first(p, arrays[i]) ? 0 : -1, bytes);
     }
     p->nodes = comet_memory_take(p->allocator, (size_t)p->n * sizeof *p->nodes);
     return p->nodes != NULL;
@@ -153,6 +158,14 @@ static void fuse_sum(comet_plan *p, int norm, int sum) {
         fuse_relu(p, norm, relu);
 }
 
+/* A norm that has no backward is no part of the backward of a sum. */
+static int fused_sum(const comet_plan *p, int norm) {
+    const comet_graph *g = p->graph;
+    const int sum = comet_op_fused_sum(g, norm);
+    const int both = sum >= 0 && p->value_trained[g->nodes[norm].output] == p->value_trained[g->nodes[sum].output];
+    return both ? sum : -1;
+}
+
 static void init_nodes(comet_plan *p) {
     for (int i = 0; i < p->n; i++) {
         comet_plan_node *n = &p->nodes[i];
@@ -166,7 +179,7 @@ static void init_nodes(comet_plan *p) {
     }
     for (int i = 0; i < p->n; i++) {
         const int relu = comet_op_fused_relu(p->graph, i);
-        const int sum = p->backend->fuses_sums ? comet_op_fused_sum(p->graph, i) : -1;
+        const int sum = p->backend->fuses_sums ? fused_sum(p, i) : -1;
         if (relu >= 0)
             fuse_relu(p, i, relu);
         if (sum >= 0)
@@ -241,6 +254,7 @@ static comet_status check_used(const comet_plan *p, comet_message *message) {
 static comet_status make(comet_plan *p, comet_message *message) {
     if (!take_arrays(p))
         return comet_message_memory(message);
+    comet_plan_find_trained(p);
     init_nodes(p);
     comet_status status = check_used(p, message);
     if (status == COMET_OK && p->options.like)

@@ -39,8 +39,10 @@ typedef struct comet_form {
 typedef struct comet_plan_entry {
     char name[COMET_NAME_BYTES]; /* of the node that made it */
     comet_saved_kind kind;
-    int node;          /* that node; -1: the network's input */
-    comet_op_kind op;  /* its kind */
+    int node;         /* that node; -1: the network's input */
+    comet_op_kind op; /* its kind */
+    /* 1: no trained parameter is before it, as with the network's input: it is not computed again. */
+    int is_first;
     comet_value value; /* NORM: the batch norm's input */
     int uses;          /* ops that need it, all aliases together */
     int uses_conv;     /* of these, convolutions and linear layers: an error in it reaches their weights only */
@@ -68,8 +70,8 @@ typedef struct comet_plan_options {
     int accumulate; /* gradients of several batches will be added up */
     /*
      * Chooses entry->form (COMET_FORM_KEEP when called) of a VALUE or NORM entry. Of a NORM only COMET_CODEC_EB makes
-     * one; with any other form the batch norm's input is an ordinary value, of which it is asked again. The network's
-     * input cannot be computed again: it is kept then. NULL: everything is kept.
+     * one; with any other form the batch norm's input is an ordinary value, of which it is asked again. What is first
+     * cannot be computed again: it is kept then. NULL: everything is kept.
      */
     void (*choose)(void *context, comet_plan_entry *entry);
     /* The most that steps have shown the entry's stream to take; 0: nothing is known. NULL: of none. */

@@ -126,7 +126,7 @@ static void find_sign(comet_plan *p, int i) {
 static void find_needs(comet_plan *p, int i) {
     const comet_node *node = &p->graph->nodes[i];
     comet_plan_node *n = &p->nodes[i];
-    const unsigned traits = comet_op_traits(p->graph, node);
+    const unsigned needs = comet_plan_needs(p, i);
     n->first_load = p->load_count;
     if (n->normalised && p->backend->fused_streams) {
         add_load(p, i, p->norm_entry[i], -1, COMET_REBUILD_NOTHING);
@@ -140,13 +140,13 @@ static void find_needs(comet_plan *p, int i) {
         add_load(p, i, p->norm_entry[i], n->needs_x[0], COMET_REBUILD_NOTHING);
         if (p->status == COMET_OK)
             p->load_list[p->load_count - 1].use = parts > 1 ? COMET_LOAD_NORM_BY_PARTS : COMET_LOAD_NORM_WHOLE;
-    } else if (traits & COMET_NEEDS_X0)
+    } else if (needs & COMET_NEEDS_X0)
         n->needs_x[0] = find_value(p, node->input[0], i);
-    if (traits & COMET_NEEDS_X1)
+    if (needs & COMET_NEEDS_X1)
         n->needs_x[1] = find_value(p, node->input[1], i);
     if (n->addend >= 0 && n->relu_node >= 0 && n->mask < 0)
         find_sign(p, i);
-    if ((traits & COMET_NEEDS_Y) || ((traits & COMET_NEEDS_SIGN) && n->mask < 0))
+    if ((needs & COMET_NEEDS_Y) || ((needs & COMET_NEEDS_SIGN) && n->mask < 0))
         n->needs_y = find_value(p, node->output, i);
 }
 
@@ -261,11 +261,16 @@ static int place_gradient(comet_plan *p, int i, int k) {
     return over >= 0 ? over : comet_plan_buffer(p, comet_plan_value_bytes(p, node->input[k]), time, time);
 }
 
+/* Fused norms write the gradient of their input whether anyone wants it or not. */
+static int writes_anyway(const comet_plan *p, int i) {
+    return p->backend->fused_streams && p->graph->nodes[i].kind == COMET_OP_BATCH_NORM;
+}
+
 static void compute(comet_plan *p, int i) {
     const comet_node *node = &p->graph->nodes[i];
     comet_plan_node *n = &p->nodes[i];
     for (int k = 0; k < node->inputs; k++) {
-        if (!p->value_trained[node->input[k]])
+        if (!p->value_trained[node->input[k]] && !writes_anyway(p, i))
             continue;
         n->dx[k] = place_gradient(p, i, k);
         if (n->dx[k] < 0)
@@ -275,7 +280,7 @@ static void compute(comet_plan *p, int i) {
         place_addend(p, i);
     let_go(p, n->output);
     for (int k = 0; k < node->inputs; k++)
-        if (n->dx[k] >= 0 && !(k == 0 && n->adds_dx))
+        if (n->dx[k] >= 0 && p->value_trained[node->input[k]] && !(k == 0 && n->adds_dx))
             contribute(p, i, node->input[k], n->dx[k]);
     if (n->dadd >= 0 && p->value_trained[n->addend])
         contribute(p, i, n->addend, n->dadd);
@@ -289,18 +294,7 @@ static void place_scratch(comet_plan *p, int i) {
         comet_plan_scratch(p, comet_plan_backward_time(p, i), kernel->scratch ? kernel->scratch(&call, 1) : 0);
 }
 
-/* Values that depend on parameters; of others no gradient is computed. */
-static void find_trained(comet_plan *p) {
-    for (int i = 0; i < p->n; i++) {
-        const comet_node *node = &p->graph->nodes[i];
-        p->value_trained[node->output] = node->parameter[COMET_PARAMETER_WEIGHT] >= 0;
-        for (int k = 0; k < node->inputs; k++)
-            p->value_trained[node->output] |= p->value_trained[node->input[k]];
-    }
-}
-
 void comet_plan_backward(comet_plan *p) {
-    find_trained(p);
     p->dlogits = comet_plan_buffer(p, comet_plan_value_bytes(p, p->graph->output), p->n, p->n);
     if (p->dlogits < 0)
         return;
@@ -309,7 +303,7 @@ void comet_plan_backward(comet_plan *p) {
         comet_plan_node *n = &p->nodes[i];
         n->first_load = p->load_count;
         n->first_sum = p->sum_count;
-        if (n->skip || !p->value_trained[n->output])
+        if (!comet_plan_has_backward(p, i))
             continue;
         n->dy = p->value_gradient[n->output];
         comet_plan_touch(p, n->dy, comet_plan_backward_time(p, i));

@@ -96,7 +96,8 @@ struct comet_plan {
     int *value_last_use;  /* the last backward that needs it, -1 */
     int *value_loaded;    /* buffer of the backward, -1 */
     int *value_gradient;  /* buffer, -1 */
-    int *value_trained;   /* 1: depends on parameters */
+    int *value_trained;   /* 1: depends on trained parameters: it has a gradient */
+    int *value_again;     /* 1: computed again before some backward */
     int *value_exact;     /* 1: what a backward finds is what forward made, bit by bit */
     int *norm_entry;      /* by node: the NORM entry of a batch norm, -1 */
     int *buffer_holds;    /* by buffer: gradients that are in it */
@@ -140,6 +141,13 @@ int comet_plan_scratch(comet_plan *p, int time, size_t bytes);
 
 /* stored_bytes and what goes with it, from the form. */
 void comet_plan_set_size(comet_plan *p, comet_plan_entry *entry);
+
+/* ---- plan_trained.c: what has a backward, and what that needs ---- */
+
+void comet_plan_find_trained(comet_plan *p);
+int comet_plan_has_backward(const comet_plan *p, int node);
+unsigned comet_plan_unwanted(const comet_plan *p, int node); /* comet_op_call.unwanted */
+unsigned comet_plan_needs(const comet_plan *p, int node);    /* COMET_NEEDS_X0 and so on */
 
 /* The parts, in their order. */
 void comet_plan_saved(comet_plan *p);

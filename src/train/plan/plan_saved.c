@@ -24,6 +24,7 @@ static int named_after(const comet_plan *p, comet_saved_kind kind, int node) {
 static comet_plan_entry entry_for(const comet_plan *p, comet_saved_kind kind, int node, comet_value v, size_t bytes) {
     comet_plan_entry e = {
         .kind = kind, .node = node, .value = v, .raw_bytes = bytes, .stored_bytes = bytes, .parts = 1};
+    e.is_first = !p->value_trained[v];
     e.op = node < 0 ? COMET_OP_INPUT : p->graph->nodes[node].kind;
     e.shape = *comet_value_shape(p->graph, v);
     e.form.codec = (comet_codec_params)COMET_CODEC_PARAMS_INIT;
@@ -46,7 +47,7 @@ static void ask(comet_plan *p, comet_plan_entry *e) {
     e->form.bytes = e->node < 0 && p->options.input_bytes;
     if (p->options.choose)
         p->options.choose(p->options.context, e);
-    if (e->node < 0 && e->form.form == COMET_FORM_RECOMPUTE)
+    if (e->is_first && e->form.form == COMET_FORM_RECOMPUTE)
         e->form.form = COMET_FORM_KEEP;
     if (e->form.form != COMET_FORM_KEEP || e->form.offload)
         e->form.bytes = 0;
@@ -76,7 +77,7 @@ static void mark_rebuildable(comet_plan *p, int node, int entry) {
 static void save_norms(comet_plan *p) {
     for (int i = 0; i < p->n; i++) {
         const comet_node *node = &p->graph->nodes[i];
-        if (node->kind != COMET_OP_BATCH_NORM)
+        if (node->kind != COMET_OP_BATCH_NORM || !comet_plan_has_backward(p, i))
             continue;
         comet_plan_entry e =
             entry_for(p, COMET_SAVED_NORM, i, node->input[0], comet_plan_value_bytes(p, node->input[0]));
@@ -124,12 +125,12 @@ static void need(comet_plan *p, comet_value v, int node) {
 static void need_values(comet_plan *p) {
     for (int i = 0; i < p->n; i++) {
         const comet_node *node = &p->graph->nodes[i];
-        const unsigned traits = comet_op_traits(p->graph, node);
-        if ((traits & COMET_NEEDS_X0) && p->norm_entry[i] < 0)
+        const unsigned needs = comet_plan_needs(p, i);
+        if ((needs & COMET_NEEDS_X0) && p->norm_entry[i] < 0)
             need(p, node->input[0], i);
-        if (traits & COMET_NEEDS_X1)
+        if (needs & COMET_NEEDS_X1)
             need(p, node->input[1], i);
-        if (traits & COMET_NEEDS_Y)
+        if (needs & COMET_NEEDS_Y)
             need(p, node->output, i);
     }
 }
@@ -155,16 +156,34 @@ static void choose_forms(comet_plan *p) {
     }
 }
 
-/* What is computed again ends, at the latest, at the network's input. */
-static void need_input(comet_plan *p) {
-    const comet_value x = p->graph->input;
-    for (int i = 0; i < p->entry_count; i++)
-        p->computes_again |= p->entries[i].form.form == COMET_FORM_RECOMPUTE;
-    if (!p->computes_again || p->value_entry[x] >= 0)
+/* A value that what is computed again is made of: held, computed again as well, or first, and then it must be held. */
+static void need_again(comet_plan *p, comet_value v) {
+    v = comet_plan_root(p, v);
+    if (p->value_norm[v] >= 0 || p->value_entry[v] >= 0)
         return;
-    comet_plan_entry e = entry_for(p, COMET_SAVED_VALUE, -1, x, comet_plan_value_bytes(p, x));
+    if (p->value_trained[v]) {
+        p->value_again[v] = 1;
+        return;
+    }
+    comet_plan_entry e = entry_for(p, COMET_SAVED_VALUE, comet_plan_maker(p, v), v, comet_plan_value_bytes(p, v));
     ask(p, &e);
-    p->value_entry[x] = add_entry(p, &e);
+    p->value_entry[v] = add_entry(p, &e);
+}
+
+/* What is computed again ends, at the latest, at what is first. */
+static void need_first(comet_plan *p) {
+    for (int i = 0; i < p->entry_count; i++)
+        if (p->entries[i].form.form == COMET_FORM_RECOMPUTE)
+            p->computes_again = p->value_again[p->entries[i].value] = 1;
+    for (int i = p->n - 1; i >= 0 && p->status == COMET_OK; i--) {
+        const comet_node *node = &p->graph->nodes[i];
+        if (p->nodes[i].skip || !p->value_again[p->nodes[i].output])
+            continue;
+        for (int k = 0; k < node->inputs; k++)
+            need_again(p, node->input[k]);
+        if (p->nodes[i].addend >= 0)
+            need_again(p, p->nodes[i].addend);
+    }
 }
 
 static int is_exact(const comet_plan *p, comet_value v, int node) {
@@ -228,9 +247,19 @@ static void need_sign(comet_plan *p, int node) {
     e->last_at = comet_plan_backward_time(p, node);
 }
 
+/* Where nobody needs it for a backward: forward of a norm may work in it. */
+static void pass_side(comet_plan *p, int node, size_t bytes) {
+    if (bytes && p->graph->nodes[node].kind == COMET_OP_BATCH_NORM)
+        p->nodes[node].side = comet_plan_buffer(p, bytes, node, node);
+}
+
 static void save_sides(comet_plan *p) {
     for (int i = 0; i < p->n; i++) {
         const size_t bytes = side_bytes(p, i);
+        if (!comet_plan_has_backward(p, i)) {
+            pass_side(p, i, bytes);
+            continue;
+        }
         if (bytes)
             add_side(p, i, COMET_SAVED_SIDE, bytes, &p->nodes[i].side);
         if (!lone_relu(p, i) && p->nodes[i].relu_node < 0)
@@ -270,7 +299,7 @@ void comet_plan_saved(comet_plan *p) {
     save_norms(p);
     need_values(p);
     choose_forms(p);
-    need_input(p);
+    need_first(p);
     if (p->status != COMET_OK)
         return;
     find_exact(p);

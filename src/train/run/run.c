@@ -75,13 +75,15 @@ static comet_status set_up(comet_run_session *s) {
         status = comet_run_open_loader(s, COMET_SPLIT_TRAIN, &s->train);
     if (status == COMET_OK)
         status = set_length(s);
-    if (status == COMET_OK && comet_run_times_init(&s->times, s->steps, s->allocator) != COMET_OK)
+    if (status == COMET_OK && (comet_run_times_init(&s->times, s->steps, s->allocator) != COMET_OK ||
+                               comet_run_times_init(&s->network_times, s->steps, s->allocator) != COMET_OK))
         status = comet_message_memory(s->message);
     return status == COMET_OK ? comet_run_begin(s) : status;
 }
 
 static void take_down(comet_run_session *s) {
     comet_run_times_destroy(&s->times, s->allocator);
+    comet_run_times_destroy(&s->network_times, s->allocator);
     comet_loader_free(s->train);
     comet_trainer_free(s->trainer);
     comet_run_close_folder(s);
@@ -114,6 +116,10 @@ static void fill_result(comet_run_session *s) {
     r->train_loss = comet_mean_value(&s->epoch_loss);
     r->ms_per_step = comet_run_times_median(&s->times);
     r->images_per_second = r->ms_per_step > 0 ? 1e3 * (double)images / r->ms_per_step : 0;
+    const double alone = comet_run_times_median(&s->network_times);
+    r->network_images_per_second = alone > 0 ? 1e3 * (double)images / alone : 0;
+    r->data_wait = s->spent_ms > 0 ? s->waited_ms / s->spent_ms : 0;
+    r->loader_wait = s->spent_ms > 0 ? s->loader_idle_ms / s->spent_ms : 0;
     r->saved_raw_bytes = (uint64_t)comet_mean_value(&s->raw);
     r->saved_stored_bytes = (uint64_t)comet_mean_value(&s->stored);
     r->bytes = comet_trainer_get_bytes(s->trainer);

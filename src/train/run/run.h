@@ -32,6 +32,7 @@ typedef struct comet_run_event {
     comet_trainer_result result;        /* STEP: loss and bytes are means over its batches, top1 and top5 sums */
     int64_t images;                     /* STEP: in its batches */
     double step_ms, images_per_second;  /* STEP: of this one, data included */
+    double wait_ms;                     /* STEP: of this time, spent waiting for batches */
     double loss, top1, top5;            /* EVALUATED, EVALUATING: so far; per cent */
     int64_t samples;                    /* of that */
     int64_t evaluated, to_evaluate;     /* images: in all evaluations so far, in those to come */
@@ -86,16 +87,20 @@ typedef struct comet_run_options {
 } comet_run_options;
 
 typedef struct comet_run_result {
-    int64_t step;                                 /* updates done, skipped ones included */
-    int64_t skipped;                              /* of these: they were not finite */
-    int ended_early;                              /* 1: by options.patience */
-    int stopped;                                  /* 1: by *stop, before the last evaluation was made */
-    double train_loss;                            /* mean of the last epoch, or of what was run of it */
-    double loss, top1, top5;                      /* of the last evaluation, per cent */
-    double best_accuracy;                         /* of the best evaluation, per cent; */
-    int64_t best_step;                            /* after it; -1: there was none */
-    double ms_per_step;                           /* median over updates, data included */
-    double images_per_second;                     /* of such an update */
+    int64_t step;             /* updates done, skipped ones included */
+    int64_t skipped;          /* of these: they were not finite */
+    int ended_early;          /* 1: by options.patience */
+    int stopped;              /* 1: by *stop, before the last evaluation was made */
+    double train_loss;        /* mean of the last epoch, or of what was run of it */
+    double loss, top1, top5;  /* of the last evaluation, per cent */
+    double best_accuracy;     /* of the best evaluation, per cent; */
+    int64_t best_step;        /* after it; -1: there was none */
+    double ms_per_step;       /* median over updates, data included */
+    double images_per_second; /* of such an update */
+    /* Of an update without what it waited for batches: what the network would do with a loader that is never late. */
+    double network_images_per_second;
+    /* Parts of the updates' time: the trainer waited for batches; the loader's threads waited, all being ready. */
+    double data_wait, loader_wait;
     uint64_t saved_raw_bytes, saved_stored_bytes; /* a step's: means over the run */
     comet_trainer_bytes bytes;
     size_t loader_bytes[COMET_SPLITS]; /* beside the trainer's, one at a time; of a GPU's memory: 0 */

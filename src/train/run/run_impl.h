@@ -40,9 +40,10 @@ typedef struct comet_run_session {
     int64_t best_step;        /* of the best evaluation; -1: none yet */
     double best_accuracy;
     comet_mean epoch_loss, raw, stored;
-    comet_run_times times;
-    int lock;        /* descriptor of the folder's; -1: none */
-    int made_folder; /* 1: it was not there */
+    comet_run_times times, network_times;       /* of updates; without what they waited for batches */
+    double spent_ms, waited_ms, loader_idle_ms; /* in all of them */
+    int lock;                                   /* descriptor of the folder's; -1: none */
+    int made_folder;                            /* 1: it was not there */
 } comet_run_session;
 
 /* ---- run.c ---- */

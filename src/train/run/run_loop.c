@@ -73,8 +73,27 @@ static void note_refusal(comet_run_session *s) {
     comet_run_note(s, line.text);
 }
 
-static void record(comet_run_session *s, const comet_trainer_result *r, double ms) {
-    comet_run_times_add(&s->times, ms);
+/* How long an update took, and who waited for whom meanwhile. */
+typedef struct spent {
+    double ms, waited_ms, loader_idle_ms;
+} spent;
+
+static spent begin_time(comet_run_session *s) {
+    const comet_loader_waits waits = comet_loader_get_waits(s->train);
+    return (spent){comet_run_clock_ms(), waits.caller_ms, waits.threads_ms};
+}
+
+static spent time_since(comet_run_session *s, const spent *start) {
+    const spent now = begin_time(s);
+    return (spent){now.ms - start->ms, now.waited_ms - start->waited_ms, now.loader_idle_ms - start->loader_idle_ms};
+}
+
+static void record(comet_run_session *s, const comet_trainer_result *r, const spent *time) {
+    comet_run_times_add(&s->times, time->ms);
+    comet_run_times_add(&s->network_times, time->ms - time->waited_ms);
+    s->spent_ms += time->ms;
+    s->waited_ms += time->waited_ms;
+    s->loader_idle_ms += time->loader_idle_ms;
     note_refusal(s);
     if (r->skipped) {
         note_skip(s, r);
@@ -86,13 +105,14 @@ static void record(comet_run_session *s, const comet_trainer_result *r, double m
     comet_mean_add(&s->stored, (double)r->saved_stored_bytes, 1);
 }
 
-static void tell(comet_run_session *s, const comet_trainer_result *result, double rate, double ms) {
+static void tell(comet_run_session *s, const comet_trainer_result *result, double rate, const spent *time) {
     comet_run_event event = comet_run_event_of(s, COMET_RUN_STEP);
     event.result = *result;
     event.images = (int64_t)s->trainer_options.batch * s->accumulate;
     event.learning_rate = rate;
-    event.step_ms = ms;
-    event.images_per_second = ms > 0 ? 1e3 * (double)event.images / ms : 0;
+    event.step_ms = time->ms;
+    event.wait_ms = time->waited_ms;
+    event.images_per_second = time->ms > 0 ? 1e3 * (double)event.images / time->ms : 0;
     comet_run_tell(s, &event);
 }
 
@@ -104,7 +124,7 @@ static void take_back(comet_run_session *s, uint32_t epoch) {
 
 static comet_status make_update(comet_run_session *s, int *epoch_ended) {
     double rate = comet_schedule_rate(&s->schedule, s->step), momentum = comet_schedule_momentum(&s->schedule, s->step);
-    double start = comet_run_clock_ms();
+    const spent start = begin_time(s);
     const uint32_t epoch = s->epoch;
     update u = {0};
     for (int i = 0; i < s->accumulate; i++) {
@@ -114,14 +134,14 @@ static comet_status make_update(comet_run_session *s, int *epoch_ended) {
         if (status != COMET_OK)
             return status;
     }
-    double ms = comet_run_clock_ms() - start;
+    const spent time = time_since(s, &start);
     comet_trainer_result result = result_of(&u);
     s->step++;
     s->begun = 0;
     s->place = comet_loader_get_state(s->train);
     *epoch_ended = u.epoch_ended;
-    record(s, &result, ms);
-    tell(s, &result, rate, ms);
+    record(s, &result, &time);
+    tell(s, &result, rate, &time);
     return COMET_OK;
 }
 

@@ -61,7 +61,7 @@ void comet_step_free(comet_step *s) {
 static comet_status check_parameters(const comet_plan *p, comet_message *message) {
     for (int i = 0; i < p->graph->parameter_count; i++) {
         const comet_parameter *q = &p->graph->parameters[i];
-        if (!q->value || (p->options.training && q->kind < COMET_RUNNING_MEAN && !q->gradient))
+        if (!q->value || (p->options.training && comet_parameter_is_trained(q) && !q->gradient))
             return comet_message_set(message, COMET_ERROR_ARGUMENT, "%s has no memory yet", q->name);
     }
     return COMET_OK;

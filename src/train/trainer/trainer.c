@@ -36,9 +36,11 @@ static comet_status arrange_state(comet_trainer *t) {
     for (int a = 0; space->arrange && a < comet_optimiser_arrays(&t->options.optimiser); a++)
         for (int i = 0; i < comet_graph_parameters(g) && status == COMET_OK; i++) {
             const comet_parameter *p = comet_graph_parameter(g, i);
+            if (!comet_parameter_is_trained(p))
+                continue;
             if (p->kind == COMET_CONV_WEIGHT)
                 status = space->arrange(space, next, p->shape);
-            next += p->kind < COMET_RUNNING_MEAN ? p->count : 0;
+            next += p->count;
         }
     return status;
 }

@@ -17,7 +17,7 @@ comet_status comet_trainer_judge_new(comet_trainer *t, comet_message *message) {
         return comet_message_memory(message);
     for (int i = 0; i < count; i++) {
         const comet_parameter *p = comet_graph_parameter(t->parts.graph, i);
-        t->spans[i] = (comet_span){p->kind < COMET_RUNNING_MEAN ? p->gradient : p->value, p->count};
+        t->spans[i] = (comet_span){p->kind < COMET_RUNNING_MEAN ? p->gradient : p->value, p->frozen ? 0 : p->count};
         if (p->kind >= COMET_RUNNING_MEAN)
             t->spans[count + t->running_arrays++] = t->spans[i];
     }

@@ -80,13 +80,6 @@ static double mean_momentum(comet_trainer *t) {
     return count > 0 ? sum / count : 0;
 }
 
-/* An error in the gradient of a frozen weight does no harm: to a controller its momentum is beyond all errors. */
-static void free_frozen(comet_trainer *t) {
-    for (int i = 0; i < comet_graph_parameters(t->parts.graph); i++)
-        if (comet_graph_parameter(t->parts.graph, i)->frozen)
-            t->means[i] = 1e30;
-}
-
 /* The one that was issued early, or one from here on. */
 static comet_status make(comet_trainer *t, double learning_rate, double momentum, int *broken) {
     const comet_backend *backend = t->parts.backend;
@@ -113,6 +106,5 @@ comet_status comet_trainer_make_update(comet_trainer *t, double learning_rate, d
     comet_trainer_scale_made(t);
     result->updated = 1;
     result->mean_momentum = mean_momentum(t);
-    free_frozen(t);
     return broken < 0 ? COMET_OK : comet_trainer_ruined(t, broken, message);
 }

@@ -12,6 +12,7 @@
 #include "data/loader/order.h"
 #include "support/counting_allocator.h"
 #include "support/effort.h"
+#include "support/slow_set.h"
 
 /* ---- helpers ---- */
 
@@ -398,6 +399,39 @@ static void test_early_end(void **state) {
     }
 }
 
+/* ---- who waits ---- */
+
+/* A caller that takes batches at once waits for slow images, one that takes its time for none. */
+static void test_waits(void **state) {
+    (void)state;
+    comet_loader_options o = options_for(COMET_SPLIT_TRAIN, 5, 1);
+    slow_down(small_set, 10);
+    comet_loader *loader = open_loader(small_set, &o);
+    for (int b = 0; b < 4; b++)
+        next(loader);
+    comet_loader_waits w = comet_loader_get_waits(loader);
+    assert_int_equal(w.batches, 4);
+    assert_int_equal(w.late, 4);
+    assert_true(w.caller_ms > 0.9 * 4 * 5 * 10);
+    assert_true(w.threads_ms < 0.5 * w.caller_ms); /* there is always room */
+    comet_loader_free(loader);
+    quicken(small_set);
+    o.threads = 2;
+    loader = open_loader(small_set, &o);
+    const double start = comet_loader_get_waits(loader).threads_ms;
+    for (int b = 0; b < 4; b++) {
+        sleep_ms(100);
+        next(loader);
+    }
+    w = comet_loader_get_waits(loader);
+    assert_int_equal(w.late, 0);
+    assert_true(w.caller_ms == 0);
+    assert_true(w.threads_ms - start > 0.5 * 400 && w.threads_ms < 100e3);
+    sleep_ms(50); /* what is waited right now counts, too */
+    assert_true(comet_loader_get_waits(loader).threads_ms > w.threads_ms + 40);
+    comet_loader_free(loader);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contents),
@@ -413,6 +447,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_early_end),
+        cmocka_unit_test(test_waits),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

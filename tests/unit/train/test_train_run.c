@@ -318,6 +318,13 @@ static void test_largest_batch(void **state) {
                    "a batch of 1");
 }
 
+static void test_waits(void **state) {
+    (void)state;
+    diary d;
+    const comet_run_options options = small_run(&d);
+    check_waits(options, &d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_events),           cmocka_unit_test(test_train_loss),
@@ -326,6 +333,6 @@ int main(void) {
         cmocka_unit_test(test_full_spill),       cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_largest_batch),    cmocka_unit_test(test_one_loader),
         cmocka_unit_test(test_loaders_of_a_gpu), cmocka_unit_test(test_evaluations_change_nothing),
-        cmocka_unit_test(test_largest_within)};
+        cmocka_unit_test(test_largest_within),   cmocka_unit_test(test_waits)};
     return cmocka_run_group_tests(tests, open_data, close_data);
 }

@@ -5,6 +5,9 @@
 
 #include "test_train_folder.h"
 
+#include <math.h>
+
+#include "support/slow_set.h"
 #include "train/run/run.h"
 
 enum { MOST_EVENTS = 400 };
@@ -76,6 +79,37 @@ static inline void run(const comet_run_options *options, comet_run_result *resul
     comet_status status = comet_run(options, NULL, result, &message);
     if (status != COMET_OK)
         fail_msg("%s: %s", comet_status_string(status), message.text);
+}
+
+/*
+ * The loader of a run waits for it; where its images take three times as long as its steps, it waits for them, and says
+ * how fast it would be.
+ */
+static inline void check_waits(comet_run_options options, diary *d) {
+    comet_run_result slow, quick;
+    options.folder = NULL;
+    options.epochs = 0;
+    options.steps = 4;
+    options.evaluate_every = 0;
+    options.evaluate_most = 2;
+    run(&options, &quick);
+    assert_true(quick.data_wait < 0.5 && quick.loader_wait > 0.5);
+    assert_true(quick.network_images_per_second >= quick.images_per_second);
+    d->count = 0;
+    slow_down(data, (long)(3 * quick.ms_per_step / options.trainer.batch) + 10);
+    run(&options, &slow);
+    quicken(data);
+    double waited = 0, spent = 0;
+    for (int i = 0; i < d->count; i++)
+        if (d->events[i].kind == COMET_RUN_STEP) {
+            assert_true(d->events[i].wait_ms >= 0 && d->events[i].wait_ms <= d->events[i].step_ms);
+            waited += d->events[i].wait_ms;
+            spent += d->events[i].step_ms;
+        }
+    assert_true(fabs(waited / spent - slow.data_wait) < 1e-6);
+    assert_true(slow.data_wait > 0.4 && slow.loader_wait < 0.4);
+    assert_true(slow.network_images_per_second > 1.4 * slow.images_per_second);
+    d->count = 0;
 }
 
 static inline size_t read_bytes(const char *path, uint8_t **bytes) {

@@ -335,8 +335,10 @@ static void parameter_gradients(norm *n) {
     for (int64_t c = 0; c < n->channels; c++) {
         double sum, product, count = (double)n->rows;
         total(n, c, &sum, &product);
-        dbeta[c] = (float)(call->accumulate ? (double)dbeta[c] + sum : sum);
-        dgamma[c] = (float)(call->accumulate ? (double)dgamma[c] + product : product);
+        if (!(call->unwanted & COMET_BY_BIAS))
+            dbeta[c] = (float)(call->accumulate ? (double)dbeta[c] + sum : sum);
+        if (!(call->unwanted & COMET_BY_WEIGHT))
+            dgamma[c] = (float)(call->accumulate ? (double)dgamma[c] + product : product);
         n->by_g[c] = n->gamma[c] * n->inverse[c];
         const double by_g = (double)n->by_g[c]; /* as rounded: see set_scale */
         n->by_u[c] = (float)(-by_g * product / count);

@@ -157,7 +157,7 @@ comet_status comet_cpu_update(comet_update_call *call) {
         comet_parameter *p = &call->parameters[i];
         if (call->means)
             call->means[i] = 0.0;
-        if (p->kind >= COMET_RUNNING_MEAN)
+        if (!comet_parameter_is_trained(p))
             continue;
         job j = {.rule = comet_optimiser_rule_of(o, call->step, p),
                  .parameter = p,

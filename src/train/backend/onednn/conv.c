@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "train/backend/cpu/kernels.h"
 #include "train/backend/onednn/onednn.h"
 #include "train/backend/onednn/pass.h"
 
@@ -18,7 +19,8 @@ enum { CHANNEL_BLOCK = 16, LONG_SUM = 512, COPIED_BYTES = 4 << 20 };
 typedef struct conv_state {
     const comet_allocator *allocator;
     comet_pass forward, backward_data, backward_weights;
-    size_t weight_bytes, bias_bytes; /* of the user's, in scratch when gradients are added up */
+    /* In scratch: gradients that are to be added, and the bias's if nobody wants it, which comes with the weights'. */
+    size_t weight_bytes, bias_bytes;
 } conv_state;
 
 /* Descriptors of one convolution: the user's, and what is asked for. */
@@ -195,9 +197,9 @@ static dnnl_status_t make_pass(const comet_backend_onednn *b, comet_dnnl_pass pa
 
 static dnnl_status_t make_passes(const comet_backend_onednn *b, const comet_op_call *call, conv_state *s) {
     dnnl_status_t status = make_pass(b, COMET_DNNL_FORWARD, call, &s->forward);
-    if (status == dnnl_success && call->training)
+    if (status == dnnl_success && call->training && !(call->unwanted & COMET_BY_INPUT))
         status = make_pass(b, COMET_DNNL_BACKWARD_DATA, call, &s->backward_data);
-    if (status == dnnl_success && call->training)
+    if (status == dnnl_success && call->training && !(call->unwanted & COMET_BY_WEIGHT))
         status = make_pass(b, COMET_DNNL_BACKWARD_WEIGHTS, call, &s->backward_weights);
     return status;
 }
@@ -217,6 +219,10 @@ static size_t parameter_bytes(const comet_op_call *call, int place) {
     return p ? (size_t)p->count * sizeof(float) : 0;
 }
 
+static int bias_is_apart(const comet_op_call *call) {
+    return (call->accumulate || call->unwanted & COMET_BY_BIAS) && !(call->unwanted & COMET_BY_WEIGHT);
+}
+
 static comet_status conv_prepare(const comet_op_call *call, void **state) {
     const comet_backend_onednn *b = (const comet_backend_onednn *)call->backend;
     conv_state *s = comet_memory_take(b->allocator, sizeof *s);
@@ -224,10 +230,10 @@ static comet_status conv_prepare(const comet_op_call *call, void **state) {
         return COMET_ERROR_MEMORY;
     memset(s, 0, sizeof *s);
     s->allocator = b->allocator;
-    if (call->accumulate) {
+    if (call->accumulate && !(call->unwanted & COMET_BY_WEIGHT))
         s->weight_bytes = (parameter_bytes(call, COMET_PARAMETER_WEIGHT) + 63) / 64 * 64;
+    if (bias_is_apart(call))
         s->bias_bytes = parameter_bytes(call, COMET_PARAMETER_BIAS);
-    }
     comet_onednn_enter(b);
     dnnl_status_t status = make_passes(b, call, s);
     if (status != dnnl_success) {
@@ -263,25 +269,40 @@ static dnnl_status_t backward_weights(const comet_op_call *call, const conv_stat
     comet_backend *b = call->backend;
     comet_parameter *w = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT);
     comet_parameter *bias = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS);
+    const int wants_bias = bias && !(call->unwanted & COMET_BY_BIAS);
     char *scratch = call->scratch;
     float *dw = call->accumulate ? (float *)scratch : w->gradient;
-    float *db = !bias ? NULL : call->accumulate ? (float *)(scratch + s->weight_bytes) : bias->gradient;
-    if (call->accumulate)
+    char *db_apart = scratch + (call->accumulate ? s->weight_bytes : 0);
+    float *db = !bias ? NULL : call->accumulate || !wants_bias ? (float *)db_apart : bias->gradient;
+    if (call->accumulate || (bias && !wants_bias))
         scratch += (s->weight_bytes + s->bias_bytes + 63) / 64 * 64;
     void *data[] = {(void *)call->x[0], dw, (void *)call->dy, db};
     dnnl_status_t status = comet_pass_run(&s->backward_weights, data, scratch);
     if (status != dnnl_success || !call->accumulate)
         return status;
     b->add(b, w->gradient, w->gradient, dw, w->count);
-    if (bias)
+    if (wants_bias)
         b->add(b, bias->gradient, bias->gradient, db, bias->count);
     return status;
+}
+
+/* Where the weights stay as they are: it needs nothing of the input. */
+static void backward_bias(const comet_op_call *call) {
+    const comet_parameter *bias = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS);
+    const comet_shape *out = comet_value_shape(call->graph, call->node->output);
+    if (bias && !(call->unwanted & COMET_BY_BIAS))
+        comet_cpu_sum_rows(bias->gradient, call->dy, (int64_t)out->height * out->width * call->batch, out->channels,
+                           call->accumulate);
 }
 
 static comet_status conv_backward(const comet_op_call *call) {
     const conv_state *s = call->state;
     comet_onednn_enter((const comet_backend_onednn *)call->backend);
-    dnnl_status_t status = backward_weights(call, s);
+    dnnl_status_t status = dnnl_success;
+    if (!(call->unwanted & COMET_BY_WEIGHT))
+        status = backward_weights(call, s);
+    else
+        backward_bias(call);
     if (status == dnnl_success && call->dx[0]) {
         void *data[] = {call->dx[0], value_of(call, COMET_PARAMETER_WEIGHT), (void *)call->dy};
         status = comet_pass_run(&s->backward_data, data, call->scratch);

@@ -27,11 +27,12 @@ static comet_status linear_backward(const comet_op_call *call) {
     const comet_parameter *bias = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS);
     const float beta = call->accumulate ? 1 : 0;
     comet_onednn_enter((const comet_backend_onednn *)call->backend);
-    dnnl_status_t status =
-        dnnl_sgemm('T', 'N', out, in, call->batch, 1, call->dy, out, call->x[0], in, beta, w->gradient, in);
+    dnnl_status_t status = dnnl_success;
+    if (!(call->unwanted & COMET_BY_WEIGHT))
+        status = dnnl_sgemm('T', 'N', out, in, call->batch, 1, call->dy, out, call->x[0], in, beta, w->gradient, in);
     if (status == dnnl_success && call->dx[0])
         status = dnnl_sgemm('N', 'N', call->batch, in, out, 1, call->dy, out, w->value, in, 0, call->dx[0], in);
-    if (status == dnnl_success && bias)
+    if (status == dnnl_success && bias && !(call->unwanted & COMET_BY_BIAS))
         comet_cpu_sum_rows(bias->gradient, call->dy, call->batch, out, call->accumulate);
     return comet_onednn_status(status);
 }

@@ -69,8 +69,22 @@ static void test_goes_on_under_control(void **state) {
     check_going_on("control", options, COMET_BF16, &d);
 }
 
+/* The time a step takes on a device is in the update's, that it waits for images apart from it. */
+static void test_waits(void **state) {
+    (void)state;
+    diary d;
+    comet_run_options options = few_steps(&d);
+    dtype = COMET_F32;
+    options.trainer.backend = backend_new;
+    options.trainer.place = (comet_place){.device = {COMET_CUDA, 0}, .deterministic = 1};
+    options.trainer.batch = 2;
+    options.loader_threads = 1;
+    check_waits(options, &d);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_goes_on), cmocka_unit_test(test_goes_on_under_control)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_goes_on), cmocka_unit_test(test_goes_on_under_control),
+                                       cmocka_unit_test(test_waits)};
     const int skipped = cuda_skip();
     return skipped ? skipped : cmocka_run_group_tests(tests, open_data, close_data);
 }

@@ -81,26 +81,35 @@ comet_status comet_cuda_norm_mask(const comet_op_call *call) {
 
 /* ---- backward ---- */
 
-/* Where dgamma and dbeta are made: in the parameters' gradients, or beside them if they are to be added. */
+/*
+ * Where dgamma and dbeta are made: in the parameters' gradients, or beside them if they are to be added, or are wanted
+ * for dx alone.
+ */
 typedef struct gradients {
     float *gamma, *beta;
 } gradients;
 
+static int is_wanted(const comet_op_call *call, unsigned which) {
+    return !(call->unwanted & which);
+}
+
 static gradients gradients_begin(const comet_op_call *call) {
-    float *scratch = call->scratch;
-    if (call->accumulate)
-        return (gradients){scratch, scratch + channels_of(call)};
-    return (gradients){parameter(call, COMET_PARAMETER_WEIGHT)->gradient,
-                       parameter(call, COMET_PARAMETER_BIAS)->gradient};
+    gradients made = {call->scratch, (float *)call->scratch + channels_of(call)};
+    if (!call->accumulate && is_wanted(call, COMET_BY_WEIGHT))
+        made.gamma = parameter(call, COMET_PARAMETER_WEIGHT)->gradient;
+    if (!call->accumulate && is_wanted(call, COMET_BY_BIAS))
+        made.beta = parameter(call, COMET_PARAMETER_BIAS)->gradient;
+    return made;
 }
 
 static comet_status gradients_end(const comet_op_call *call, const gradients *made) {
     const int64_t channels = channels_of(call);
     const cudaStream_t queue = comet_cuda_queue(call);
-    if (!call->accumulate)
-        return COMET_OK;
-    COMET_TRY(comet_cuda_add_to(parameter(call, COMET_PARAMETER_WEIGHT)->gradient, made->gamma, channels, queue));
-    return comet_cuda_add_to(parameter(call, COMET_PARAMETER_BIAS)->gradient, made->beta, channels, queue);
+    if (call->accumulate && is_wanted(call, COMET_BY_WEIGHT))
+        COMET_TRY(comet_cuda_add_to(parameter(call, COMET_PARAMETER_WEIGHT)->gradient, made->gamma, channels, queue));
+    if (call->accumulate && is_wanted(call, COMET_BY_BIAS))
+        COMET_TRY(comet_cuda_add_to(parameter(call, COMET_PARAMETER_BIAS)->gradient, made->beta, channels, queue));
+    return COMET_OK;
 }
 
 comet_status comet_cuda_norm_unmask(comet_op_call *call) {

@@ -108,13 +108,19 @@ static int shares_input(const comet_op_call *call) {
     return uses > 1;
 }
 
-/* A gradient by the network's input is not computed in training. What adds to one is not needed where it is refused. */
+/* A gradient by the network's input is not computed in training. */
+static int wants_input(const comet_op_call *call) {
+    return call->node->input[0] != call->graph->input && !(call->unwanted & COMET_BY_INPUT);
+}
+
+/* What adds to a gradient is not needed where it is refused. */
 static comet_status make_plans(conv_state *s, const comet_op_call *call) {
     COMET_TRY(make_plan(s, COMET_CUDNN_FORWARD));
     if (!call->training)
         return COMET_OK;
-    COMET_TRY(make_plan(s, COMET_CUDNN_BY_FILTER));
-    if (call->node->input[0] == call->graph->input)
+    if (!(call->unwanted & COMET_BY_WEIGHT))
+        COMET_TRY(make_plan(s, COMET_CUDNN_BY_FILTER));
+    if (!wants_input(call))
         return COMET_OK;
     if (!is_padded(s) && shares_input(call)) {
         const comet_status status = make_plan(s, COMET_CUDNN_ADD_INPUT);
@@ -201,10 +207,14 @@ static parts by_input_parts(const conv_state *s, comet_cudnn_way way, scratch_cu
     return p;
 }
 
+/* NULL: there is none, or it is frozen. */
+static const comet_parameter *trained_bias(const comet_op_call *call) {
+    return call->unwanted & COMET_BY_BIAS ? NULL : comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS);
+}
+
 static size_t bias_bytes(const conv_state *s, const comet_op_call *call) {
-    return comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS)
-               ? comet_cuda_conv_bias_bytes(call->backend->dtype, rows_of(s, COMET_CUDNN_Y), s->conv.out)
-               : 0;
+    return trained_bias(call) ? comet_cuda_conv_bias_bytes(call->backend->dtype, rows_of(s, COMET_CUDNN_Y), s->conv.out)
+                              : 0;
 }
 
 /* One after the other, over each other. */
@@ -216,7 +226,8 @@ static size_t conv_scratch(const comet_op_call *call, int backward) {
         return counts[0].bytes;
     }
     take(&counts[0], bias_bytes(s, call));
-    by_filter_parts(s, call, &counts[1]);
+    if (s->plans[COMET_CUDNN_BY_FILTER])
+        by_filter_parts(s, call, &counts[1]);
     if (s->plans[COMET_CUDNN_BY_INPUT])
         by_input_parts(s, way_by_input(call), &counts[2]);
     const size_t bytes = counts[0].bytes > counts[1].bytes ? counts[0].bytes : counts[1].bytes;
@@ -277,7 +288,7 @@ static comet_status conv_forward(const comet_op_call *call) {
 
 static comet_status by_bias(const comet_op_call *call) {
     const conv_state *s = call->state;
-    const comet_parameter *bias = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS);
+    const comet_parameter *bias = trained_bias(call);
     return bias ? comet_cuda_conv_sum_bias(bias->gradient, call->dy, call->backend->dtype, rows_of(s, COMET_CUDNN_Y),
                                            s->conv.out, call->accumulate, call->scratch, comet_cuda_queue(call))
                 : COMET_OK;
@@ -316,7 +327,7 @@ static comet_status make_late(conv_state *s) {
 
 static comet_status by_input(const comet_op_call *call) {
     conv_state *s = call->state;
-    const int is_late = call->node->input[0] == call->graph->input;
+    const int is_late = !wants_input(call);
     if (is_late)
         COMET_TRY(make_late(s));
     scratch_cursor scratch = {is_late ? s->late : call->scratch, 0};
@@ -332,7 +343,8 @@ static comet_status by_input(const comet_op_call *call) {
 /* dx may lie over x: it comes last. */
 static comet_status conv_backward(const comet_op_call *call) {
     COMET_TRY(by_bias(call));
-    COMET_TRY(by_filter(call));
+    if (!(call->unwanted & COMET_BY_WEIGHT))
+        COMET_TRY(by_filter(call));
     return call->dx[0] ? by_input(call) : COMET_OK;
 }
 

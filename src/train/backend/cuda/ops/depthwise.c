@@ -31,6 +31,11 @@ static const comet_parameter *bias_of(const comet_op_call *call) {
     return comet_node_parameter(call->graph, call->node, COMET_PARAMETER_BIAS);
 }
 
+/* NULL: there is none, or it is frozen. */
+static const comet_parameter *trained_bias(const comet_op_call *call) {
+    return call->unwanted & COMET_BY_BIAS ? NULL : bias_of(call);
+}
+
 static int64_t pixels_of(const comet_cuda_depthwise *c) {
     return (int64_t)c->batch * c->out_height * c->out_width;
 }
@@ -47,8 +52,8 @@ static size_t depthwise_scratch(const comet_op_call *call, int backward) {
     const comet_cuda_depthwise c = depthwise_of(call);
     if (!backward)
         return 0;
-    const size_t filter = comet_cuda_depthwise_bytes(&c),
-                 bias = bias_of(call) ? comet_cuda_conv_bias_bytes(c.dtype, pixels_of(&c), c.channels) : 0;
+    const size_t filter = call->unwanted & COMET_BY_WEIGHT ? 0 : comet_cuda_depthwise_bytes(&c),
+                 bias = trained_bias(call) ? comet_cuda_conv_bias_bytes(c.dtype, pixels_of(&c), c.channels) : 0;
     return filter > bias ? filter : bias;
 }
 
@@ -63,7 +68,7 @@ static comet_status depthwise_forward(const comet_op_call *call) {
 }
 
 static comet_status by_bias(const comet_op_call *call, const comet_cuda_depthwise *c) {
-    const comet_parameter *bias = bias_of(call);
+    const comet_parameter *bias = trained_bias(call);
     return bias ? comet_cuda_conv_sum_bias(bias->gradient, call->dy, c->dtype, pixels_of(c), c->channels,
                                            call->accumulate, call->scratch, comet_cuda_queue(call))
                 : COMET_OK;
@@ -74,8 +79,9 @@ static comet_status depthwise_backward(const comet_op_call *call) {
     const comet_cuda_depthwise c = depthwise_of(call);
     const comet_parameter *w = comet_node_parameter(call->graph, call->node, COMET_PARAMETER_WEIGHT);
     COMET_TRY(by_bias(call, &c));
-    COMET_TRY(comet_cuda_status(comet_cuda_depthwise_by_filter(&c, call->x[0], call->dy, w->gradient, call->accumulate,
-                                                               call->scratch, comet_cuda_queue(call))));
+    if (!(call->unwanted & COMET_BY_WEIGHT))
+        COMET_TRY(comet_cuda_status(comet_cuda_depthwise_by_filter(
+            &c, call->x[0], call->dy, w->gradient, call->accumulate, call->scratch, comet_cuda_queue(call))));
     return call->dx[0] ? comet_cuda_status(comet_cuda_depthwise_by_input(&c, call->dy, weights_of(call), call->dx[0],
                                                                          comet_cuda_queue(call)))
                        : COMET_OK;

@@ -15,7 +15,7 @@ enum { FORWARD, BY_WEIGHT, BY_INPUT, PRODUCTS };
 
 typedef struct linear_state {
     const comet_allocator *allocator;
-    comet_product *products[PRODUCTS]; /* the last two only for training */
+    comet_product *products[PRODUCTS]; /* the last two only for training, and NULL where nobody wants them */
 } linear_state;
 
 static const comet_parameter *parameter(const comet_op_call *call, int place) {
@@ -39,6 +39,10 @@ static comet_product_shape shape_of(const comet_op_call *call, int product) {
     return (comet_product_shape){in, call->batch, out, 0, 0, dtype, 0}; /* W dy */
 }
 
+static int is_wanted(const comet_op_call *call, int product) {
+    return product == FORWARD || !(call->unwanted & (product == BY_WEIGHT ? COMET_BY_WEIGHT : COMET_BY_INPUT));
+}
+
 static void linear_forget(void *state) {
     linear_state *s = state;
     if (!s)
@@ -57,6 +61,8 @@ static comet_status linear_prepare(const comet_op_call *call, void **state) {
     memset(s, 0, sizeof *s);
     s->allocator = b->allocator;
     for (int i = 0; i < (call->training ? PRODUCTS : BY_WEIGHT) && status == COMET_OK; i++) {
+        if (!is_wanted(call, i))
+            continue;
         const comet_product_shape shape = shape_of(call, i);
         status = comet_product_new(b->cublaslt, &shape, &s->products[i]);
     }
@@ -68,13 +74,16 @@ static comet_status linear_prepare(const comet_op_call *call, void **state) {
     return COMET_OK;
 }
 
+static size_t workspace_of(const comet_product *product) {
+    return product ? comet_product_workspace(product) : 0;
+}
+
 /* Each product needs it when the one before is done. */
 static size_t linear_scratch(const comet_op_call *call, int backward) {
     const linear_state *s = call->state;
     if (!backward)
         return comet_product_workspace(s->products[FORWARD]);
-    const size_t weight = comet_product_workspace(s->products[BY_WEIGHT]);
-    const size_t input = comet_product_workspace(s->products[BY_INPUT]);
+    const size_t weight = workspace_of(s->products[BY_WEIGHT]), input = workspace_of(s->products[BY_INPUT]);
     return weight > input ? weight : input;
 }
 
@@ -94,7 +103,7 @@ static comet_status linear_forward(const comet_op_call *call) {
 
 static comet_status backward_bias(const comet_op_call *call) {
     const comet_parameter *bias = parameter(call, COMET_PARAMETER_BIAS);
-    if (!bias)
+    if (!bias || call->unwanted & COMET_BY_BIAS)
         return COMET_OK;
     return comet_cuda_status(comet_cuda_launch_sum_rows(bias->gradient, call->dy, call->batch, bias->count,
                                                         call->accumulate, call->backend->dtype,
@@ -114,7 +123,8 @@ static comet_status linear_backward(const comet_op_call *call) {
                                          .b = call->dy,
                                          .d = call->dx[0],
                                          .workspace = call->scratch};
-    COMET_TRY(comet_product_run(s->products[BY_WEIGHT], &by_weight));
+    if (is_wanted(call, BY_WEIGHT))
+        COMET_TRY(comet_product_run(s->products[BY_WEIGHT], &by_weight));
     COMET_TRY(backward_bias(call));
     return call->dx[0] ? comet_product_run(s->products[BY_INPUT], &by_input) : COMET_OK;
 }

@@ -4,10 +4,6 @@
 #include "base/fail.h"
 #include "train/backend/cuda/base/backend_cuda.h"
 
-static int is_trained(const comet_parameter *p) {
-    return p->kind < COMET_RUNNING_MEAN;
-}
-
 static comet_backend_cuda *backend_of(const comet_update_call *call) {
     return (comet_backend_cuda *)call->backend;
 }
@@ -31,7 +27,7 @@ static uint64_t hash_of(const comet_update_call *call, const void *weights) {
     hash = hash_with(hash, (uint64_t)comet_optimiser_arrays(call->optimiser));
     for (int i = 0; i < call->count; i++) {
         const comet_parameter *p = &call->parameters[i];
-        if (!is_trained(p))
+        if (!comet_parameter_is_trained(p))
             continue;
         hash = hash_with(hash, (uintptr_t)p->value);
         hash = hash_with(hash, (uintptr_t)p->gradient);
@@ -44,7 +40,7 @@ static void count_up(const comet_update_call *call, comet_cuda_update_table *t) 
     t->count = 0;
     t->chunks = 0;
     for (int i = 0; i < call->count; i++)
-        if (is_trained(&call->parameters[i])) {
+        if (comet_parameter_is_trained(&call->parameters[i])) {
             t->count++;
             t->chunks += chunks_of(&call->parameters[i]);
         }
@@ -59,7 +55,7 @@ static void describe(const comet_update_call *call, const comet_cuda_update_tabl
     int64_t first = 0;
     for (int i = 0; i < call->count; i++) {
         const comet_parameter *p = &call->parameters[i];
-        if (!is_trained(p))
+        if (!comet_parameter_is_trained(p))
             continue;
         comet_cuda_updated *e = &entries[entry];
         *e = (comet_cuda_updated){.value = p->value,
@@ -105,7 +101,7 @@ static comet_status upload_rules(const comet_update_call *call) {
     COMET_TRY(comet_cuda_upload_begin(&b->kept.rules, bytes, &host));
     comet_optimiser_rule *next = host;
     for (int i = 0; i < call->count; i++)
-        if (is_trained(&call->parameters[i]))
+        if (comet_parameter_is_trained(&call->parameters[i]))
             *next++ = comet_optimiser_rule_of(call->optimiser, call->step, &call->parameters[i]);
     return comet_cuda_upload_end(&b->kept.rules, bytes, b->queue);
 }
@@ -142,7 +138,7 @@ comet_status comet_cuda_update_await(comet_update_call *call) {
     COMET_TRY(comet_cuda_status(cudaStreamSynchronize(b->queue)));
     call->broken = -1;
     for (int i = 0; i < call->count; i++) {
-        const comet_cuda_update_result *r = is_trained(&call->parameters[i]) ? next++ : NULL;
+        const comet_cuda_update_result *r = comet_parameter_is_trained(&call->parameters[i]) ? next++ : NULL;
         if (call->means)
             call->means[i] = r ? r->mean : 0.0;
         if (r && !r->finite && call->broken < 0)
