@@ -79,8 +79,9 @@ static int make_plan(const request *r, compare_plan *plan, comet_dataset **data)
 static void print_meaning(const compare_results *results) {
     const record_figures *none = &results->records[0].figures, *eb = &results->records[1].figures;
     char raw[32], stored[32], before[32], after[32];
-    printf("\nWhat the backward pass needs, %s a step, was held in %s; the process needed %s instead of %s. Accuracy\n"
-           "went from %.2f to %.2f %%, the time of a step from %.1f to %.1f ms.\n",
+    printf("\nWhat the backward pass needs, %s a step, was held in %s;\n"
+           "the process needed %s instead of %s.\n"
+           "Accuracy went from %.2f to %.2f %%, the time of a step from %.1f to %.1f ms.\n",
            text_size(none->result.saved_stored_bytes, raw, sizeof raw),
            text_size(eb->result.saved_stored_bytes, stored, sizeof stored),
            text_measured(eb->measured_peak_bytes, after, sizeof after),
