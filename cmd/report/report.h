@@ -28,7 +28,10 @@ typedef struct report_series {
     const char *name;
     const double *x, *y; /* y not finite: a gap */
     size_t count;
-    /* from 0: the same colour for the same group, which is named after its first series (seeds of a variant) */
+    /*
+     * From 0: the same colour for the same group (seeds of a variant), which is called after its first series, up to
+     * the last comma: "eb, seed 1" is "eb".
+     */
     int group;
 } report_series;
 

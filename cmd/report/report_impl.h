@@ -92,12 +92,13 @@ double *report_smooth(const report_series *series);
 
 /* ---- which line is which: names at the lines' ends, or a legend (report_labels.c) ---- */
 
-enum { REPORT_LABELS_MOST = 8, REPORT_LABEL_CHARACTERS = 22 };
+enum { REPORT_LABELS_MOST = 8, REPORT_LABEL_CHARACTERS = 22, REPORT_LABEL_BYTES = 256 };
 
 typedef struct report_label {
     const report_series *series; /* the first of its group */
-    double x, y;                 /* the end of its line */
-    double place;                /* of the text */
+    char name[REPORT_LABEL_BYTES];
+    double x, y;  /* the end of its line */
+    double place; /* of the text */
 } report_label;
 
 typedef struct report_labels {

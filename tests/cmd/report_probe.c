@@ -63,10 +63,10 @@ static void put_ordinary(report *r) {
                                          {62.4, 73.1, 80.0, 84.1, 85.7},
                                          {61.5, 74.2, 78.8, 84.3, 85.9},
                                          {55.0, 66.2, 72.0, 77.0, 79.3}};
-    const report_series seeds[] = {{"none", epoch, accuracy[0], 5, 0},
-                                   {"none", epoch, accuracy[1], 5, 0},
-                                   {"eb:0.3", epoch, accuracy[2], 5, 1},
-                                   {"eb:0.3", epoch, accuracy[3], 5, 1},
+    const report_series seeds[] = {{"none, seed 1", epoch, accuracy[0], 5, 0},
+                                   {"none, seed 2", epoch, accuracy[1], 5, 0},
+                                   {"eb:0.3, seed 1", epoch, accuracy[2], 5, 1},
+                                   {"eb:0.3, seed 2", epoch, accuracy[3], 5, 1},
                                    {"pool:2", epoch, accuracy[4], 5, 2}};
     report_lines(r, "Accuracy on the evaluation split", "epoch", "top-1, %", seeds, 5, 0);
 
