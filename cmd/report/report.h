@@ -77,7 +77,7 @@ void report_table(report *r, const char *title, const char *const *columns, int 
 void report_lines(report *r, const char *title, const char *x_axis, const char *y_axis, const report_series *series,
                   size_t count, int flags);
 
-/* Points: LOG_X, LOG_Y or EQUAL; without EQUAL each cloud has its name beside it. */
+/* Points: LOG_X, LOG_Y or EQUAL; without EQUAL each cloud has its name beside it, if there is room. */
 void report_scatter(report *r, const char *title, const char *x_axis, const char *y_axis, const report_cloud *clouds,
                     size_t count, int flags);
 void report_bars(report *r, const char *title, const char *unit, const report_bar *bars, size_t count);

@@ -61,8 +61,8 @@ class Browser:
         to_read, self.to_write = os.pipe()
         self.to_read, to_write = os.pipe()
         # No sandbox: root has none, and only pages of our own are opened. The pipe is at 3 and 4.
-        command = [find(), "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
-                   "--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars",
+        command = [find(), "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu",
+                   "--no-first-run", "--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars",
                    "--font-render-hinting=none", "--user-data-dir=" + self.folder.name, "about:blank"]
         # By way of two high numbers: 3 or 4 may be one of those that were given.
         shell = 'exec 100<&%d 101>&%d 3<&100 4>&101 100<&- 101>&-; exec "$@"' % (to_read, to_write)

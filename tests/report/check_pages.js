@@ -129,8 +129,13 @@
       for (const shape of svg.querySelectorAll("rect, circle, path")) {
         if (!(shape.compareDocumentPosition(text.element) & Node.DOCUMENT_POSITION_FOLLOWING)) continue;
         const style = getComputedStyle(shape), fill = style.fill === "none" ? null : fillOf(shape, style);
-        if (fill && fill[3] > 0 && text.boxes.some((box) => overlap(box, shape.getBoundingClientRect())))
-          grounds.push(over(fill, grounds[0]));
+        const place = shape.getBoundingClientRect();
+        if (!fill || fill[3] === 0 || !text.boxes.some((box) => overlap(box, place))) continue;
+        const whole = shape.tagName === "rect" && text.boxes.every((box) => box.left >= place.left &&
+                      box.right <= place.right && box.top >= place.top && box.bottom <= place.bottom);
+        const under = grounds.map((ground) => over(fill, ground));
+        if (whole) grounds.length = 0; // nothing else can be seen around it
+        grounds.push(...under);
       }
     } else if (ink) ink[3] *= opacity(text.element);
     if (!ink) {

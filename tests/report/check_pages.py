@@ -38,9 +38,11 @@ BROKEN = """<!DOCTYPE html><html><head><title>one fault of each kind</title><sty
 <svg width="300" height="60" viewBox="0 0 300 60"><rect width="300" height="60" fill="#333"/>
 <text x="10" y="30" fill="#000">dark on dark</text><text x="150" y="30" fill="#fff">one</text>
 <text x="155" y="32" fill="#fff">another</text></svg>
-<p style="width:2000px">wide</p><p style="font-size:6px">small</p></body></html>"""
+<p style="width:2000px">wide</p>
+<p style="font-size:6px">small</p></body></html>"""
 EXPECTED = {False: ["too wide", "overlap: 'a text' and 'over a text'", "overlap: 'one' and 'another'",
-                    "cut off: 'too long for its box'", "contrast 2.85: 'pale'", "contrast 1.66: 'dark on dark'", "6.0 pixels small"],
+                    "cut off: 'too long for its box'", "contrast 2.85: 'pale'", "contrast 1.66: 'dark on dark'",
+                    "6.0 pixels small"],
             True: ["contrast 1.36: 'pale by night'"]}
 
 
