@@ -99,7 +99,7 @@ static void draw_name(report *r, names *drawn, const report_cloud *cloud, const 
         drawn->at[drawn->count].left = left;
         drawn->at[drawn->count].right = left + width;
         drawn->at[drawn->count++].y = level;
-        fprintf(r->file, "<text x=\"%.1f\" y=\"%.1f\"%s>", place + (is_left ? -8 : 8), level,
+        fprintf(r->file, "<text class=\"name\" x=\"%.1f\" y=\"%.1f\"%s>", place + (is_left ? -8 : 8), level,
                 is_left ? " text-anchor=\"end\"" : "");
         report_put(r, cloud->name);
         fputs("</text>\n", r->file);
