@@ -7,6 +7,7 @@
 #   - no .c file below 30 lines, unless it is a thing of its own and the list below says what;
 #   - no line of README.md, CONTRIBUTING.md and docs/*.md above 120 columns, but for tables, what a link points to, and
 #     what a command line in a code block prints (a block with a line that begins with `$ `);
+#   - every file of the project that these link to is there;
 #   - every path `src/...`, `cmd/...` or `include/...` that docs/design.md and CONTRIBUTING.md name is there.
 # usage: check_house.sh [ROOT]
 set -euo pipefail
@@ -106,6 +107,11 @@ documents=$(find README.md CONTRIBUTING.md docs -maxdepth 1 -name '*.md' | sort)
 # shellcheck disable=SC2086
 long=$(awk -v most=$columns "$wide" $documents)
 [ -z "$long" ] || fails "$long"
+
+# shellcheck disable=SC2086
+while IFS=: read -r document target; do
+    [ -e "$(dirname "$document")/$target" ] || fails "$document: there is no $target to link to"
+done < <(grep -HoE '\]\([^)#: ]+' $documents | sed 's/:](/:/')
 
 for document in docs/design.md CONTRIBUTING.md; do
     while read -r path; do
