@@ -145,7 +145,7 @@ CLASSES = r"T-shirt/top|trouser|pullover|dress|coat|sandal|shirt|sneaker|bag|ank
 def without_figures(text):
     """What must be equal: the words of each line that is not empty. Which class an image is taken for is a figure."""
     text = re.sub(r"\b(%s)\b" % CLASSES, "class", text)
-    text = re.sub(r"fashion-mnist:[^\s:,]+", "fashion-mnist", text)
+    text = re.sub(r"fashion-mnist:[^\s:,]+|\bgenerated\b", "fashion-mnist", text)  # if not installed
     text = re.sub(r"(?m)^(%s).*\n?" % ONLY_SOME_RUNS, "", text)
     text = re.sub(r"\b\d+(x\d+)+\b", "#", text)
     text = re.sub(r" +class \(\d+\)$", "", text, flags=re.MULTILINE)
