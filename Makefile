@@ -19,8 +19,8 @@ TEST_OPTIONS = -DCOMET_WERROR=ON -DCOMET_TEST_EMULATION=OFF -DCOMET_BUILD_PYTHON
 TEST_RELEASE = $(call BUILD,release,$(TEST_OPTIONS))
 CTEST = ctest --preset $(1) --parallel $(JOBS)
 
-.PHONY: all demo test python-test python-stress torch-matrix gpu-test wheel asan tsan debug fuzz coverage aarch64 \
-	format install clean help setup
+.PHONY: all demo test browser-test python-test python-stress torch-matrix gpu-test wheel asan tsan debug fuzz \
+	coverage aarch64 format install clean help setup
 .DEFAULT_GOAL := all
 
 all: setup ## build the release preset: build/release/comet, build/release/lib/libcomet.so
@@ -45,6 +45,12 @@ test: ## build and run all tests: release with warnings as errors, with the sani
 	if scripts/torch_venv.sh --find >/dev/null; then \
 	echo "make test: the trainer was compared with PyTorch, the Python package was tested with it"; \
 	else echo "make test: the trainer was NOT compared with PyTorch, the Python package was NOT tested: $$torch"; fi
+
+browser-test: ## build the command, open its reports in Chromium (installed if missing, 100 MB) and look for faults
+	@scripts/setup.sh browser
+	@cmake --preset release -B build/browser -DCOMET_CUDA=OFF -DCOMET_TEST_EMULATION=OFF
+	@cmake --build build/browser --parallel $(JOBS) --target comet_command --target report_probe
+	@python3 -B tests/report/check_pages.py build/browser/comet build/browser/tests/report_probe
 
 python-test: ## build the module for Python and run the tests of the package, with the PyTorch of make test
 	@scripts/setup.sh test

@@ -3,7 +3,7 @@
 # Makes sure that what a build needs is installed: Debian packages, named with the reason before anything happens.
 # When nothing is missing it only looks and touches neither the network nor apt.
 #
-# usage: scripts/setup.sh [test|wheel|fuzz|format|aarch64]    what that needs, beside what every build needs
+# usage: scripts/setup.sh [test|browser|wheel|fuzz|format|aarch64]    what that needs, beside what every build needs
 # COMET_NO_INSTALL=1   only check: say what is missing, install nothing, exit with 1 if any of it is required
 set -euo pipefail
 
@@ -40,6 +40,9 @@ test)
     [ -n "${COMET_NO_TORCH:-}${COMET_TORCH_PYTHON:-}" ] ||
         wanted+=('module:ensurepip python3-venv PyTorch to compare the trainer with (else those tests are skipped)')
     ;;
+browser)
+    required+=('chromium: chromium opens reports' 'file:/usr/share/fonts/truetype fonts-dejavu-core letters in reports')
+    ;;
 wheel) required+=("$python_headers" 'module:ensurepip python3-venv pip, which builds the wheel') ;;
 fuzz)
     required+=('command:clang clang libFuzzer'
@@ -52,7 +55,7 @@ aarch64)
         'command:qemu-aarch64 qemu-user runs the tests on this machine')
     ;;
 *)
-    echo "usage: scripts/setup.sh [test|wheel|fuzz|format|aarch64]" >&2
+    echo "usage: scripts/setup.sh [test|browser|wheel|fuzz|format|aarch64]" >&2
     exit 2
     ;;
 esac
@@ -61,6 +64,12 @@ present() {
     local name=${1#*:}
     case $1 in
     command:*) command -v "$name" >/dev/null ;;
+    chromium:*)
+        for name in ${COMET_CHROMIUM:-chromium chromium-browser google-chrome google-chrome-stable chrome}; do
+            command -v "$name" >/dev/null && return
+        done
+        return 1
+        ;;
     file:*) [ -e "$name" ] ;;
     module:*) python3 -c "import $name" 2>/dev/null || /usr/bin/python3 -c "import $name" 2>/dev/null ;;
     python:*)

@@ -224,7 +224,7 @@ static void print_sizes(const compressor *c, const bundle *in, const char *path)
     if (c->stream_bytes)
         printf(", ratio %.2f", (double)c->raw_bytes / (double)c->stream_bytes);
     if (in->is_archive)
-        printf(", %zu tensors", in->count);
+        printf(", %zu tensor%s", in->count, in->count == 1 ? "" : "s");
     else if (c->params.codec == COMET_CODEC_EB)
         printf(", error bound %.6g", c->bound);
     printf("\n");

@@ -29,7 +29,7 @@ const char plan_help[] =
     "How activations are held until the backward pass:\n"
     "  --codec FORM          none, eb[:ERROR], pool:K, group:BITS, dct, zvc, offload, recompute, eb+offload (eb)\n"
     "  --error-rel F         a bound for eb, in units of the rms of what is stored; without one a controller will set\n"
-    "                        bounds, and the plan is for the tightest, with which it begins (0.1)\n"
+    "                        bounds, and the plan is for those with which it begins (0.3)\n"
     "  --forms RULES         another form for some layers: 'layer1.*=eb:0.1,bn1=none', the last that fits wins;\n"
     "                        the names are those in the table\n"
     "  --memory SIZE         plan within it (2GiB, 500MB): what does not fit is spilled to a file, then recomputed.\n"

@@ -27,7 +27,8 @@ static void put_head(report *r, const char *title, const char *subtitle) {
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
           r->file);
     report_put(r, title);
-    fprintf(r->file, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<header>\n<h1>", report_style);
+    fprintf(r->file, "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<header>\n<h1>", report_style,
+            report_style_pictures);
     report_put(r, title);
     fputs("</h1>\n", r->file);
     if (subtitle && *subtitle) {

@@ -29,7 +29,10 @@ typedef struct report_series {
     const char *name;
     const double *x, *y; /* y not finite: a gap */
     size_t count;
-    /* from 0: the same colour for the same group, which is named after its first series (seeds of a variant) */
+    /*
+     * From 0: the same colour for the same group (seeds of a variant), which is called after its first series, up to
+     * the last comma: "eb, seed 1" is "eb".
+     */
     int group;
 } report_series;
 
@@ -75,7 +78,7 @@ void report_table(report *r, const char *title, const char *const *columns, int 
 void report_lines(report *r, const char *title, const char *x_axis, const char *y_axis, const report_series *series,
                   size_t count, int flags);
 
-/* Points: LOG_X, LOG_Y or EQUAL; without EQUAL each cloud has its name beside it. */
+/* Points: LOG_X, LOG_Y or EQUAL; without EQUAL each cloud has its name beside it, if there is room. */
 void report_scatter(report *r, const char *title, const char *x_axis, const char *y_axis, const report_cloud *clouds,
                     size_t count, int flags);
 void report_bars(report *r, const char *title, const char *unit, const report_bar *bars, size_t count);

@@ -21,6 +21,7 @@ const char *report_number(double value, char text[REPORT_NUMBER]);
 
 /* The style sheet, for the head of the page. */
 extern const char report_style[];
+extern const char report_style_pictures[]; /* behind it: a compiler need not take longer texts in one piece */
 
 /* ---- figures ---- */
 
@@ -95,12 +96,13 @@ double *report_smooth(const report_series *series);
 
 /* ---- which line is which: names at the lines' ends, or a legend (report_labels.c) ---- */
 
-enum { REPORT_LABELS_MOST = 8, REPORT_LABEL_CHARACTERS = 22 };
+enum { REPORT_LABELS_MOST = 8, REPORT_LABEL_CHARACTERS = 22, REPORT_LABEL_BYTES = 256 };
 
 typedef struct report_label {
     const report_series *series; /* the first of its group */
-    double x, y;                 /* the end of its line */
-    double place;                /* of the text */
+    char name[REPORT_LABEL_BYTES];
+    double x, y;  /* the end of its line */
+    double place; /* of the text */
 } report_label;
 
 typedef struct report_labels {

@@ -3,7 +3,9 @@
 #include "cmd/report/report_impl.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LINE_HEIGHT = 16, CHARACTER_WIDTH = 8, LEAD = 26 };
 
@@ -14,16 +16,32 @@ static int is_first_of_group(const report_series *series, size_t index) {
     return 1;
 }
 
+/* A group of several is called after its first without what follows the last comma: "eb, seed 1" is "eb". */
+static void name_group(const report_series *series, size_t count, size_t first, char name[REPORT_LABEL_BYTES]) {
+    size_t members = 0;
+    snprintf(name, REPORT_LABEL_BYTES, "%s", series[first].name);
+    for (size_t i = first; i < count; i++)
+        members += series[i].group == series[first].group;
+    char *comma = members > 1 ? strrchr(name, ',') : NULL;
+    if (comma)
+        *comma = '\0';
+}
+
 void report_labels_find(report_labels *labels, const report_series *series, size_t count, int flags) {
     *labels = (report_labels){0};
     int longest = 0;
     for (size_t i = 0; i < count; i++) {
         if (!is_first_of_group(series, i))
             continue;
-        if (labels->count < REPORT_LABELS_MOST)
-            labels->items[labels->count].series = &series[i];
+        char name[REPORT_LABEL_BYTES];
+        name_group(series, count, i, name);
+        if (labels->count < REPORT_LABELS_MOST) {
+            report_label *label = &labels->items[labels->count];
+            label->series = &series[i];
+            memcpy(label->name, name, sizeof label->name);
+        }
         labels->count++;
-        int length = report_characters(series[i].name);
+        int length = report_characters(name);
         longest = length > longest ? length : longest;
     }
     if (longest > REPORT_LABEL_CHARACTERS)
@@ -39,8 +57,10 @@ void report_labels_legend(report *r, const report_labels *labels, const report_s
     for (size_t i = 0; i < count; i++) {
         if (!is_first_of_group(series, i))
             continue;
+        char name[REPORT_LABEL_BYTES];
+        name_group(series, count, i, name);
         fprintf(r->file, "<li><i class=\"c%d\"></i>", report_colour(series[i].group));
-        report_put(r, series[i].name);
+        report_put(r, name);
         fputs("</li>\n", r->file);
     }
     fputs("</ul>\n", r->file);
@@ -80,9 +100,9 @@ static void draw_label(report *r, const report_label *label, const report_axis *
     fprintf(r->file, "<g class=\"c%d\"><path class=\"lead\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1f\"/>",
             report_colour(label->series->group), label->x + 4, label->y, x->to + 5, label->y, text - 4, label->place);
     fprintf(r->file, "<text class=\"tag\" x=\"%.1f\" y=\"%.1f\">", text, label->place + 4);
-    report_put_short(r, label->series->name, REPORT_LABEL_CHARACTERS);
+    report_put_short(r, label->name, REPORT_LABEL_CHARACTERS);
     fputs("<title>", r->file);
-    report_put(r, label->series->name);
+    report_put(r, label->name);
     fputs("</title></text></g>\n", r->file);
 }
 

@@ -4,7 +4,16 @@
 
 #include "cmd/report/report_impl.h"
 
-enum { TOP = 30, BOTTOM = 46, LEFT = 74, RIGHT = 18, HEIGHT = 520 };
+enum {
+    TOP = 30,
+    BOTTOM = 46,
+    LEFT = 74,
+    RIGHT = 18,
+    HEIGHT = 520,
+    NAMES_MOST = 32,
+    NAME_HEIGHT = 15,
+    CHARACTER_WIDTH = 8
+};
 
 static int has_place(const report_cloud *cloud, size_t i, const report_axis *x, const report_axis *y) {
     return report_axis_takes(x, cloud->x[i]) && report_axis_takes(y, cloud->y[i]);
@@ -53,20 +62,49 @@ static void draw_cloud(report *r, const report_cloud *cloud, int colour, const r
     fputs("</g>\n", r->file);
 }
 
-/* Beside its rightmost point; on the left where there is no room. */
-static void draw_name(report *r, const report_cloud *cloud, const report_axis *x, const report_axis *y) {
+/* Names that are drawn already, so that no two lie over each other. */
+typedef struct names {
+    struct {
+        double left, right, y;
+    } at[NAMES_MOST];
+    int count;
+} names;
+
+static int is_free(const names *drawn, double left, double right, double y) {
+    for (int i = 0; i < drawn->count; i++)
+        if (left < drawn->at[i].right && right > drawn->at[i].left && fabs(y - drawn->at[i].y) < NAME_HEIGHT)
+            return 0;
+    return drawn->count < NAMES_MOST;
+}
+
+/*
+ * Beside its rightmost point: to the right, or to the left where there is no room, level with it, above or below. Where
+ * all of these places are taken the legend has to do.
+ */
+static void draw_name(report *r, names *drawn, const report_cloud *cloud, const report_axis *x, const report_axis *y) {
+    static const double below[] = {4, -12, 20};
     size_t at = cloud->count;
     for (size_t i = 0; i < cloud->count; i++)
         if (has_place(cloud, i, x, y) && (at == cloud->count || cloud->x[i] > cloud->x[at]))
             at = i;
     if (at == cloud->count)
         return;
-    const double place = report_axis_place(x, cloud->x[at]);
-    const int is_left = place > x->to - 12 * report_characters(cloud->name);
-    fprintf(r->file, "<text x=\"%.1f\" y=\"%.1f\"%s>", place + (is_left ? -8 : 8),
-            report_axis_place(y, cloud->y[at]) + 4, is_left ? " text-anchor=\"end\"" : "");
-    report_put(r, cloud->name);
-    fputs("</text>\n", r->file);
+    const double width = CHARACTER_WIDTH * report_characters(cloud->name), place = report_axis_place(x, cloud->x[at]);
+    for (int way = 0; way < 6; way++) {
+        const int is_left = way & 1;
+        const double left = is_left ? place - 8 - width : place + 8;
+        const double level = report_axis_place(y, cloud->y[at]) + below[way / 2];
+        if (left < x->from || left + width > x->to || level > y->from - 4 || !is_free(drawn, left, left + width, level))
+            continue;
+        drawn->at[drawn->count].left = left;
+        drawn->at[drawn->count].right = left + width;
+        drawn->at[drawn->count++].y = level;
+        fprintf(r->file, "<text class=\"name\" x=\"%.1f\" y=\"%.1f\"%s>", place + (is_left ? -8 : 8), level,
+                is_left ? " text-anchor=\"end\"" : "");
+        report_put(r, cloud->name);
+        fputs("</text>\n", r->file);
+        return;
+    }
 }
 
 static void draw_clouds(report *r, const report_axis *x, const report_axis *y, const report_cloud *clouds, size_t count,
@@ -76,11 +114,11 @@ static void draw_clouds(report *r, const report_axis *x, const report_axis *y, c
         draw_diagonal(r, x, y, 2, "base dash");
         draw_diagonal(r, x, y, 0.5, "base dash");
     }
-    for (size_t c = 0; c < count; c++) {
+    for (size_t c = 0; c < count; c++)
         draw_cloud(r, &clouds[c], report_colour((int)c), x, y);
-        if (!(flags & REPORT_EQUAL))
-            draw_name(r, &clouds[c], x, y);
-    }
+    names drawn = {.count = 0};
+    for (size_t c = 0; c < count && !(flags & REPORT_EQUAL); c++)
+        draw_name(r, &drawn, &clouds[c], x, y);
 }
 
 void report_scatter(report *r, const char *title, const char *x_axis, const char *y_axis, const report_cloud *clouds,

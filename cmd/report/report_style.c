@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How a report looks, by day and by night. The series' colours are Okabe and Ito's, which people with any kind of
- * colour blindness can tell apart; on a dark page they are lighter.
+ * colour blindness can tell apart; on a dark page they are lighter. Names in these colours are darker by day (--t1 to
+ * --t5), so that they can be read (tests/report looks at the contrast).
  */
 #include "cmd/report/report_impl.h"
 
 const char report_style[] =
-    ":root{color-scheme:light "
-    "dark;--page:#f6f7f8;--card:#fff;--ink:#1d2126;--soft:#5c6570;--edge:#dfe3e8;--grid:#e9ecef;--row:#f6f8fa;"
-    "--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b3558c;--c4:#c98500;--c5:#3fa0dc;--c6:#666d75}\n"
-    "@media "
-    "(prefers-color-scheme:dark){:root{--page:#14171a;--card:#1c2024;--ink:#e6e9ec;--soft:#9ba5af;--edge:#31373e;--"
-    "grid:#2a3036;"
-    "--row:#22272c;--c0:#4fb0ee;--c1:#ff8c42;--c2:#2fcf9f;--c3:#e59bc6;--c4:#f0b93a;--c5:#9fd6fa;--c6:#aab2ba}}\n"
+    ":root{color-scheme:light dark;--page:#f6f7f8;--card:#fff;--ink:#1d2126;--soft:#5c6570;--edge:#dfe3e8;"
+    "--grid:#e9ecef;--row:#f6f8fa;--shade:#c4cad1;"
+    "--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b3558c;--c4:#c98500;--c5:#3fa0dc;--c6:#666d75;"
+    "--t1:#bd5300;--t2:#00805c;--t3:#ac5087;--t4:#926000;--t5:#1c77b5}\n"
+    "@media (prefers-color-scheme:dark){:root{--page:#14171a;--card:#1c2024;--ink:#e6e9ec;--soft:#9ba5af;"
+    "--edge:#31373e;--grid:#2a3036;--row:#22272c;--shade:#0b0d0f;"
+    "--c0:#4fb0ee;--c1:#ff8c42;--c2:#2fcf9f;--c3:#e59bc6;--c4:#f0b93a;--c5:#9fd6fa;--c6:#aab2ba;"
+    "--t1:var(--c1);--t2:var(--c2);--t3:var(--c3);--t4:var(--c4);--t5:var(--c5)}}\n"
     "*{box-sizing:border-box}\n"
     "body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,-apple-system,\"Segoe "
     "UI\",Roboto,\"Helvetica "
@@ -26,10 +28,14 @@ const char report_style[] =
     "var(--edge);border-radius:8px}\n"
     "h2,figcaption{font-size:1.05rem;font-weight:600;margin:0 0 .6rem;line-height:1.35;overflow-wrap:anywhere}\n"
     "figcaption span{color:var(--soft);font-weight:400;margin-right:.5em}\n"
-    ".scroll{overflow:auto}\n"
+    /* a shadow at the side where there is more to see */
+    ".scroll{overflow:auto;background:linear-gradient(to right,var(--card) 40%,transparent),"
+    "linear-gradient(to left,var(--card) 40%,transparent) 100% 0,linear-gradient(to right,var(--shade),transparent),"
+    "linear-gradient(to left,var(--shade),transparent) 100% 0;background-repeat:no-repeat;"
+    "background-size:40px 100%,40px 100%,14px 100%,14px 100%;background-attachment:local,local,scroll,scroll}\n"
     ".tall{max-height:34rem}\n"
     "table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:.35rem .55rem;text-align:left;border-bottom:1px solid var(--grid);white-space:nowrap}\n"
+    "th,td{padding:.35rem .5rem;text-align:left;border-bottom:1px solid var(--grid);white-space:nowrap}\n"
     "th{white-space:normal;vertical-align:bottom}\n"
     "th{color:var(--soft);font-weight:600;border-bottom-color:var(--edge);position:sticky;top:0;background:var(--card)}"
     "\n"
@@ -41,7 +47,7 @@ const char report_style[] =
     ".legend "
     "i{display:inline-block;width:1.1em;height:.3em;border-radius:2px;margin-right:.45em;vertical-align:middle}\n"
     ".empty{color:var(--soft);margin:.5rem 0}\n"
-    "svg{display:block;width:100%;min-width:620px;height:auto;overflow:visible}\n"
+    "svg{display:block;width:100%;min-width:880px;height:auto;overflow:visible}\n"
     "svg text{font-size:12px;fill:var(--soft);font-variant-numeric:tabular-nums}\n"
     "svg .name{fill:var(--ink)}\n"
     "svg .grid{stroke:var(--grid);stroke-width:1}\n"
@@ -55,6 +61,8 @@ const char report_style[] =
     "svg .dot:hover{stroke:currentColor;stroke-width:4}\n"
     "svg .lead{stroke:currentColor;stroke-width:1;stroke-opacity:.5;fill:none}\n"
     "svg .tag{fill:currentColor;font-weight:600}\n"
+    ".c1 .tag{color:var(--t1)}.c2 .tag{color:var(--t2)}.c3 .tag{color:var(--t3)}.c4 .tag{color:var(--t4)}"
+    ".c5 .tag{color:var(--t5)}\n"
     "svg .whole{fill:currentColor;fill-opacity:.85}\n"
     "svg .pale{fill:currentColor;fill-opacity:.3}\n"
     "svg .part{fill:currentColor}\n"
@@ -62,12 +70,13 @@ const char report_style[] =
     ".c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}.c5{color:var("
     "--c5)}.c6{color:var(--c6)}\n"
     ".legend i{background:currentColor}\n"
-    ".pictures th,.pictures td{border-bottom:0;vertical-align:top}\n"
-    ".pictures tbody th{position:static;color:var(--ink);font-weight:400}\n"
-    ".pictures tbody tr:hover{background:none}\n"
-    ".pictures small{display:block;color:var(--soft);font-weight:400}\n"
-    ".pictures span{display:inline-block;margin:0 .4rem .3rem 0;text-align:center}\n"
-    ".pictures img{display:block;image-rendering:pixelated;border-radius:3px}\n"
     "footer{padding-top:.5rem;padding-bottom:2rem;color:var(--soft);font-size:.85rem}\n"
     "footer pre{white-space:pre-wrap;overflow-wrap:anywhere}\n"
     "@media print{body{background:none}.tall{max-height:none}section,figure{break-inside:avoid}}\n";
+
+const char report_style_pictures[] = ".pictures th,.pictures td{border-bottom:0;vertical-align:top}\n"
+                                     ".pictures tbody th{position:static;color:var(--ink);font-weight:400}\n"
+                                     ".pictures tbody tr:hover{background:none}\n"
+                                     ".pictures small{display:block;color:var(--soft);font-weight:400}\n"
+                                     ".pictures span{display:inline-block;margin:0 .4rem .3rem 0;text-align:center}\n"
+                                     ".pictures img{display:block;image-rendering:pixelated;border-radius:3px}\n";

@@ -64,10 +64,10 @@ static void put_ordinary(report *r) {
                                          {62.4, 73.1, 80.0, 84.1, 85.7},
                                          {61.5, 74.2, 78.8, 84.3, 85.9},
                                          {55.0, 66.2, 72.0, 77.0, 79.3}};
-    const report_series seeds[] = {{"none", epoch, accuracy[0], 5, 0},
-                                   {"none", epoch, accuracy[1], 5, 0},
-                                   {"eb:0.3", epoch, accuracy[2], 5, 1},
-                                   {"eb:0.3", epoch, accuracy[3], 5, 1},
+    const report_series seeds[] = {{"none, seed 1", epoch, accuracy[0], 5, 0},
+                                   {"none, seed 2", epoch, accuracy[1], 5, 0},
+                                   {"eb:0.3, seed 1", epoch, accuracy[2], 5, 1},
+                                   {"eb:0.3, seed 2", epoch, accuracy[3], 5, 1},
                                    {"pool:2", epoch, accuracy[4], 5, 2}};
     report_lines(r, "Accuracy on the evaluation split", "epoch", "top-1, %", seeds, 5, 0);
 
@@ -129,6 +129,13 @@ static void put_odd(report *r) {
     report_scatter(r, "points without a place", "x", "y", odd, 1, REPORT_EQUAL);
     report_scatter(r, "one place", "x", "y", odd, 2, REPORT_EQUAL);
     report_scatter(r, "one place, not equal", "x", "y", odd, 2, 0);
+    static const double close_by[] = {0, 1, 1.001, 1.002, 1.003, 1.004, 1.005, 1.006, 1.007, 2}, level[] = {4, 5, 6};
+    report_cloud crowd[10];
+    for (size_t i = 0; i < 10; i++) {
+        const double *height = &level[i == 0 ? 0 : i < 9 ? 1 : 2];
+        crowd[i] = (report_cloud){.name = i < 9 ? "crowded" : "alone", .x = &close_by[i], .y = height, .count = 1};
+    }
+    report_scatter(r, "a crowd", "x", "y", crowd, 10, 0);
     static const report_bar bars[] = {
         {"plain", 3, 0, NULL},          {"part", 4, 1, "1 of 4"},
         {"part > value", 2, 5, NULL},   {"<i>&", 1, 0.5, "<b>"},

@@ -160,6 +160,18 @@ class Points(Case):
         self.assertEqual(len(list(figures["one place"].iter("circle"))), 1)
         self.assertEqual(len(list(figures["one place, not equal"].iter("circle"))), 3)  # 0 and less have a place there
 
+    def test_names_of_a_crowd_do_not_lie_over_each_other(self):
+        drawing = self.figures(self.make("odd"))["a crowd"]
+        names = [text for text in drawing.iter("text") if text.text in ("crowded", "alone")]
+        self.assertTrue(3 <= len(names) < 10, len(names))
+        self.assertIn("alone", [name.text for name in names])
+        boxes = []
+        for name in names:
+            x, y, width = float(name.get("x")), float(name.get("y")), 8 * len(name.text)
+            boxes.append((x - width if name.get("text-anchor") == "end" else x, y))
+        for i, (x, y) in enumerate(boxes):
+            self.assertFalse(any(abs(x - a) < 8 * 5 and abs(y - b) < 14 for a, b in boxes[:i]), boxes)
+
     def test_clouds_have_their_names_beside_them(self):
         figures = self.figures(self.make("ordinary"))
         for title, named in (("One figure against another", True), ("Predicted against measured", False)):

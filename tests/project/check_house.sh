@@ -5,6 +5,9 @@
 #   - no folder with more than 25 source files: by then there are two things in it;
 #   - no source file above 600 lines outside tests;
 #   - no .c file below 30 lines, unless it is a thing of its own and the list below says what;
+#   - no line of README.md, CONTRIBUTING.md and docs/*.md above 120 columns, but for tables, what a link points to, and
+#     what a command line in a code block prints (a block with a line that begins with `$ `);
+#   - every file of the project that these link to is there;
 #   - every path `src/...`, `cmd/...` or `include/...` that docs/design.md and CONTRIBUTING.md name is there.
 # usage: check_house.sh [ROOT]
 set -euo pipefail
@@ -86,6 +89,30 @@ while read -r count folder; do
 done < <(printf '%s\n' "$files" | sed 's#/[^/]*$##' | sort | uniq -c)
 
 # ---- documents ----
+
+# A code block is looked at when it ends: only then it is known whether a command's output is in it.
+# shellcheck disable=SC2016
+wide='function report(place, line) {
+        gsub(/\]\([^)]*\)/, "]", line)
+        if (length(line) > most) printf "%s: %d columns\n", place, length(line)
+    }
+    FNR == 1 { inside = 0 }
+    /^ *```/ {
+        if (inside && !printed) for (i = 1; i <= count; i++) report(places[i], lines[i])
+        inside = !inside; count = printed = 0
+        next
+    }
+    inside { places[++count] = FILENAME ":" FNR; lines[count] = $0; if (/^ *\$ /) printed = 1; next }
+    !/^ *\|/ { report(FILENAME ":" FNR, $0) }'
+documents=$(find README.md CONTRIBUTING.md docs -maxdepth 1 -name '*.md' | sort)
+# shellcheck disable=SC2086
+long=$(awk -v most=$columns "$wide" $documents)
+[ -z "$long" ] || fails "$long"
+
+# shellcheck disable=SC2086
+while IFS=: read -r document target; do
+    [ -e "$(dirname "$document")/$target" ] || fails "$document: there is no $target to link to"
+done < <(grep -HoE '\]\([^)#: ]+' $documents | sed 's/:](/:/')
 
 for document in docs/design.md CONTRIBUTING.md; do
     while read -r path; do

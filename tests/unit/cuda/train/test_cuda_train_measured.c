@@ -203,7 +203,7 @@ static void test_memory_is_counted(void **state) {
     const comet_cuda_late late = backend->kept.late;
     for (int turn = 0; turn < 2; turn++)
         measure(&m, turn);
-    assert_true(late.records.device.memory == backend->kept.late.records.device.memory);
+    assert_true(late.rooms[0].device.memory == backend->kept.late.rooms[0].device.memory);
     comet_collect_free(without);
     measuring_free(&m);
 }
