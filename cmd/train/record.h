@@ -42,8 +42,7 @@ typedef struct record_figures {
      * none
      */
     double at_ceiling;
-    size_t loss_count, evaluation_count, time_count, layer_count, bound_count, bounded_count,
-        joint_count;
+    size_t loss_count, evaluation_count, time_count, layer_count, bound_count, bounded_count, joint_count;
 } record_figures;
 
 typedef struct record {

@@ -93,7 +93,8 @@ void train_print_summary(const comet_run_options *run, const record *kept) {
                100 * f->at_ceiling);
     const record_joint joint = record_last_joint(kept);
     if (joint.error > 0)
-        printf("errors    of gradients, all tensors together: %.2f of their rms, predicted %.2f (step %.0f, %d images)\n",
+        printf("errors    of gradients, all tensors together: %.2f of their rms, %.2f predicted (step %.0f, %d "
+               "images)\n",
                joint.error, joint.predicted, joint.step, joint.images);
     printf("peak      %s planned, %s%s", text_size(record_planned_peak(kept), a, sizeof a),
            text_measured(f->measured_peak_bytes, b, sizeof b), f->measured_peak_bytes ? " measured" : "");

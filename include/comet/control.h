@@ -228,10 +228,10 @@ typedef struct comet_control_joint {
 /*
  * What was measured with all tensors compressed, of some or all gradients: from then on the predictions of uses contain
  * it. A use that ends in a gradient has that gradient's measured over predicted sigma as its joint factor. An error in
- * dX (NORM_INPUT, CURVE_INPUT, CHANNEL_SCALE) goes on to all layers before: such a use has the root mean square over the
- * gradients of no greater number, so gradients must be numbered in the order of the network. Numbers that are negative,
- * not finite, or predicted as 0 are left out. Joint factors are smoothed, and part of the state. COMET_ERROR_ARGUMENT:
- * `seen` is NULL with a count above 0.
+ * dX (NORM_INPUT, CURVE_INPUT, CHANNEL_SCALE) goes on to all layers before: such a use has the root mean square over
+ * the gradients of no greater number, so gradients must be numbered in the order of the network. Numbers that are
+ * negative, not finite, or predicted as 0 are left out. Joint factors are smoothed, and part of the state.
+ * COMET_ERROR_ARGUMENT: `seen` is NULL with a count above 0.
  */
 COMET_API comet_status comet_control_see_joint(comet_control *control, const comet_control_joint *seen, int32_t count);
 

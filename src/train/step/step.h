@@ -103,7 +103,7 @@ typedef struct comet_step_options {
     const int32_t *labels;                    /* of the batch */
     int count;                                /* evaluation: how many samples count, of the batch; 0: all */
     float smoothing;                          /* of labels */
-    float gradient_scale;                     /* 0 is 1; 1 / n when n batches are added up; negative: taken away from what is there */
+    float gradient_scale;                     /* 0 is 1; 1 / n when n batches are added up; negative: taken away */
     int accumulate;                           /* gradients are added to what is there; the plan must allow it */
     uint64_t seed, step;                      /* of dropout and stochastic depth */
     int rank;                                 /* among those that train together: random numbers differ */

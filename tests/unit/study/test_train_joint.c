@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all tensors together do to gradients, as a trainer measures it: beside a study of the same images. */
-#include "test_train_trainer.h"
+#include "unit/train/test_train_trainer.h"
 
 #include "study/assess.h"
 #include "train/trainer/trainer_impl.h"
