@@ -104,7 +104,7 @@ class MadeUp:
         self.native, self.device, self.model = self, torch.device("cuda", 0), nn.Sequential()
         self._blocks, self.warnings, self.peak = [], [], base
         self.options = types.SimpleNamespace(segment_bytes=0)
-        self.control = types.SimpleNamespace(give_up=self.warnings.append)
+        self.control = types.SimpleNamespace(give_up=self.warnings.append, measuring_bytes=0)
         monkeypatch.setattr(budgets._Peak, "read", lambda _: (self.base, self.peak))
         monkeypatch.setattr(budgets._Peak, "since_last", lambda _: float(self.peak))
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: self.base)

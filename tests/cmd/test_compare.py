@@ -13,8 +13,8 @@ import case
 SMALL = ("compare", "--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2",
          "--quiet")
 KEYS = {"name", "seed", "batch", "accuracy", "saved_raw_bytes", "saved_stored_bytes", "planned_peak_bytes",
-        "measured_peak_bytes", "static_bytes", "ms_per_step", "images_per_s", "at_ceiling", "loss_step",
-        "loss"}
+        "measured_peak_bytes", "static_bytes", "ms_per_step", "images_per_s", "at_ceiling",
+        "joint_error", "loss_step", "loss"}
 
 
 class Runs(case.Case):

@@ -11,7 +11,7 @@ import case
 
 SMALL = ("--model", "resnet8", "--data", "generated:160", "--image", "16", "--batch", "16", "--threads", "2", "--quiet")
 KEYS = {"event", "step", "layer", "reason", "limit", "use", "before", "after", "rms", "sensitivity", "momentum",
-        "factor", "tightness", "loss"}
+        "factor", "joint_factor", "tightness", "loss"}
 CEILING = 0.4  # the default
 
 

@@ -53,6 +53,10 @@ PREPARED = {  # what a line may read before a line of its page has made it
     "resnet50.safetensors": SMALL + " --model resnet50 --checkpoint none --save-weights resnet50.safetensors",
     "comet-resnet18-pets": SMALL + " --model resnet18",
     "comet-resnet50-pets": SMALL + " --model resnet50",
+    **{"run-" + kind: SMALL + " --model resnet18 --codec %s --checkpoint run-%s" % (kind.replace("pool", "pool:2"), kind)
+       for kind in ("none", "eb", "pool")},
+    **{name: SMALL.replace("folder:pets", "cifar10:DIR") + " --model resnet18-cifar --checkpoint " + name
+       for name in ("a", "b")},
     "comet-resnet8-fashion-mnist": SMALL.replace("folder:pets", "fashion-mnist:DIR") + " --model resnet8",
     "activations.comet": "comet compress --error-rel 0.1 activations.npz -o activations.comet",
 }
@@ -138,7 +142,9 @@ def with_sizes(command, shown=False):
     return parts[1] + " " + more + (parts[2] or "")
 
 
-ONLY_SOME_RUNS = "bounds +[0-9]+ % of them at the ceiling|With --quick nothing is repeated"  # after 60 updates; --quick
+# After 60 and after 240 updates; with --quick; without it.
+ONLY_SOME_RUNS = ("bounds +[0-9]+ % of them at the ceiling|errors +of gradients|With --quick nothing is repeated|"
+                  "Accuracy differs by ")
 CLASSES = r"T-shirt/top|trouser|pullover|dress|coat|sandal|shirt|sneaker|bag|ankle boot"
 
 
@@ -153,6 +159,9 @@ def without_figures(text):
     text = re.sub(r"# (bytes|[KMG]iB)\b", "# B", text)
     text = re.sub(r"(?m)(?<=\s)(-|n/a)(?=\s|$)", "#", text)
     text = re.sub(r"# %", "#", text)
+    text = re.sub(r"# \+- #", "#", text)  # of several seeds
+    text = text.replace("# seeds", "# seed")
+    text = re.sub(r"(, # interval # to # \(# pairs\)| \(one pair: no interval\))", "", text)
     return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip()]
 
 

@@ -249,8 +249,8 @@ class Output(Train):
         self.addCleanup(child.kill)
         line = child.stderr.readline().decode()
         self.assertRegex(line, r"\Acomet: epoch \d+, step \d+/30000, [\w ]+ left, loss [\d.]+, accuracy [\d.]+ %, "
-                         r"\d+ images/s, "
-                               r"saved [\d.]+ \w+ -> [\d.]+ \w+, peak [\d.]+ \w+\n\Z")
+                         r"\d+ images/s, \d+ % of it waiting for data, "
+                         r"saved [\d.]+ \w+ -> [\d.]+ \w+, peak [\d.]+ \w+\n\Z")
         with open("/proc/%d/environ" % child.pid, "rb") as file:
             self.assertIn(b"OMP_WAIT_POLICY=passive", file.read().split(b"\0"))
         child.send_signal(signal.SIGINT)

@@ -11,10 +11,12 @@ from libcomet.torch.report_data import merged, mib
 # cmd/report/report_style.c; what is behind the blank line is only here.
 STYLE = """\
 :root{color-scheme:light dark;--page:#f6f7f8;--card:#fff;--ink:#1d2126;--soft:#5c6570;--edge:#dfe3e8;--grid:#e9ecef;\
---row:#f6f8fa;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b3558c;--c4:#c98500;--c5:#3fa0dc;--c6:#666d75}
+--row:#f6f8fa;--shade:#c4cad1;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b3558c;--c4:#c98500;--c5:#3fa0dc;\
+--c6:#666d75;--t1:#bd5300;--t2:#00805c;--t3:#ac5087;--t4:#926000;--t5:#1c77b5}
 @media (prefers-color-scheme:dark){:root{--page:#14171a;--card:#1c2024;--ink:#e6e9ec;--soft:#9ba5af;--edge:#31373e;\
---grid:#2a3036;--row:#22272c;\
---c0:#4fb0ee;--c1:#ff8c42;--c2:#2fcf9f;--c3:#e59bc6;--c4:#f0b93a;--c5:#9fd6fa;--c6:#aab2ba}}
+--grid:#2a3036;--row:#22272c;--shade:#0b0d0f;\
+--c0:#4fb0ee;--c1:#ff8c42;--c2:#2fcf9f;--c3:#e59bc6;--c4:#f0b93a;--c5:#9fd6fa;--c6:#aab2ba;\
+--t1:var(--c1);--t2:var(--c2);--t3:var(--c3);--t4:var(--c4);--t5:var(--c5)}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,\
 "Helvetica Neue","Liberation Sans",Arial,sans-serif}
@@ -26,10 +28,13 @@ section,figure{margin:1.25rem 0;padding:1.1rem 1.25rem 1rem;background:var(--car
 border-radius:8px}
 h2,figcaption{font-size:1.05rem;font-weight:600;margin:0 0 .6rem;line-height:1.35;overflow-wrap:anywhere}
 figcaption span{color:var(--soft);font-weight:400;margin-right:.5em}
-.scroll{overflow:auto}
+.scroll{overflow:auto;background:linear-gradient(to right,var(--card) 40%,transparent),\
+linear-gradient(to left,var(--card) 40%,transparent) 100% 0,linear-gradient(to right,var(--shade),transparent),\
+linear-gradient(to left,var(--shade),transparent) 100% 0;background-repeat:no-repeat;\
+background-size:40px 100%,40px 100%,14px 100%,14px 100%;background-attachment:local,local,scroll,scroll}
 .tall{max-height:34rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{padding:.35rem .55rem;text-align:left;border-bottom:1px solid var(--grid);white-space:nowrap}
+th,td{padding:.35rem .5rem;text-align:left;border-bottom:1px solid var(--grid);white-space:nowrap}
 th{white-space:normal;vertical-align:bottom}
 th{color:var(--soft);font-weight:600;border-bottom-color:var(--edge);position:sticky;top:0;background:var(--card)}
 tbody tr:hover{background:var(--row)}
@@ -39,7 +44,7 @@ tbody tr:last-child td{border-bottom:0}
 color:var(--soft)}
 .legend i{display:inline-block;width:1.1em;height:.3em;border-radius:2px;margin-right:.45em;vertical-align:middle}
 .empty{color:var(--soft);margin:.5rem 0}
-svg{display:block;width:100%;min-width:620px;height:auto;overflow:visible}
+svg{display:block;width:100%;min-width:880px;height:auto;overflow:visible}
 svg text{font-size:12px;fill:var(--soft);font-variant-numeric:tabular-nums}
 svg .name{fill:var(--ink)}
 svg .grid{stroke:var(--grid);stroke-width:1}
