@@ -47,8 +47,8 @@ class Section:
 
 SECTIONS = [
     Section("demo", "comet demo",
-            "A small network, trained three times each way: with activations as they are, and compressed.", "comet demo",
-            report="demo-report.html", height=980),
+            "A small network, trained three times each way: with activations as they are, and compressed.",
+            "comet demo", report="demo-report.html", height=980),
     Section("plan", "comet plan", "What training would take, before anything is trained.",
             "comet plan --model resnet50 --batch 64 --memory 2GiB --report plan.html", report="plan.html", height=1000,
             head=8, tail=16),

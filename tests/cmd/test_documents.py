@@ -53,8 +53,8 @@ PREPARED = {  # what a line may read before a line of its page has made it
     "resnet50.safetensors": SMALL + " --model resnet50 --checkpoint none --save-weights resnet50.safetensors",
     "comet-resnet18-pets": SMALL + " --model resnet18",
     "comet-resnet50-pets": SMALL + " --model resnet50",
-    **{"run-" + kind: SMALL + " --model resnet18 --codec %s --checkpoint run-%s" % (kind.replace("pool", "pool:2"), kind)
-       for kind in ("none", "eb", "pool")},
+    **{"run-" + name: SMALL + " --model resnet18 --codec %s --checkpoint run-%s" % (codec, name)
+       for name, codec in (("none", "none"), ("eb", "eb"), ("pool", "pool:2"))},
     **{name: SMALL.replace("folder:pets", "cifar10:DIR") + " --model resnet18-cifar --checkpoint " + name
        for name in ("a", "b")},
     "comet-resnet8-fashion-mnist": SMALL.replace("folder:pets", "fashion-mnist:DIR") + " --model resnet8",
