@@ -22,6 +22,7 @@ static void put_row(json *j, const char *bound, const comet_assess_row *r) {
     json_number(j, "joint_ratio", r->joint_ratio);
     json_number(j, "factor", r->factor);
     json_integer(j, "factor_measured", r->measured_times);
+    json_number(j, "joint_factor", r->joint_factor);
     json_number(j, "ratio_with_factor", r->ratio_with_factor);
     json_number(j, "joint_ratio_with_factor", r->joint_ratio_with_factor);
     json_number(j, "gradient_rms", r->gradient_rms);

@@ -110,10 +110,12 @@ static comet_status take_all(comet_assess *a, comet_message *message) {
     a->pairs = take(a, pairs, sizeof *a->pairs);
     a->sums = take(a, pairs * bounds, sizeof *a->sums);
     a->factors = take(a, pairs * bounds, sizeof *a->factors);
+    a->joint = take(a, parameters * bounds, sizeof *a->joint);
     a->own = take(a, chosen * bounds, sizeof *a->own);
     a->offsets = take(a, parameters, sizeof *a->offsets);
     a->bounds = take(a, tensors + chosen, sizeof *a->bounds);
-    if (!places || !numbers || !a->pairs || !a->sums || !a->factors || !a->own || !a->offsets || !a->bounds)
+    if (!places || !numbers || !a->pairs || !a->sums || !a->factors || !a->joint || !a->own || !a->offsets ||
+        !a->bounds)
         return comet_message_memory(message);
     a->place = places;
     a->chosen = places + tensors;
@@ -140,6 +142,23 @@ static void begin_factors(comet_assess *a) {
                 f->factor =
                     comet_control_factor(comet_trainer_control(a->trainer), a->chosen[pair->chosen], use, &f->measured);
         }
+}
+
+/* Of a gradient: that of a use which ends in it, if there is one. */
+static void begin_joint(comet_assess *a) {
+    const comet_control *control = comet_trainer_control(a->trainer);
+    for (int b = 0; b < a->options.bounds; b++) {
+        for (int32_t p = 0; p < a->parameter_count; p++)
+            comet_assess_joint_of(a, b, p)->factor = 1;
+        for (int32_t i = 0; i < a->pair_count && a->options.error_rel[b] < 0; i++) {
+            const int32_t tensor = a->chosen[a->pairs[i].chosen];
+            comet_assess_factor *f = comet_assess_joint_of(a, b, a->pairs[i].parameter);
+            for (int32_t u = 0; u < a->tensors[tensor].use_count; u++)
+                if ((a->pairs[i].uses >> u & 1) &&
+                    (f->measured == 0 || a->tensors[tensor].uses[u].kind <= COMET_USE_NORM_SCALE))
+                    f->factor = comet_control_joint_factor(control, tensor, u, &f->measured);
+        }
+    }
 }
 
 static void begin_histograms(comet_assess *a) {
@@ -177,6 +196,7 @@ comet_status comet_assess_new(comet_trainer *trainer, const comet_assess_options
     }
     begin_histograms(a);
     begin_factors(a);
+    begin_joint(a);
     *assess = a;
     return COMET_OK;
 }

@@ -46,8 +46,9 @@ int64_t comet_assess_passes(const comet_assess *assess);
 int64_t comet_assess_learn_passes(const comet_assess *assess);
 
 /*
- * Measured factors (docs/measured.md) at each bound, of those tensors whose turn it is, from a batch that is not
- * assessed: before the others. Without it there are those of the controller, for its own bounds.
+ * Measured factors (docs/measured.md) at each bound, of those tensors whose turn it is, and joint ones of all gradients,
+ * from a batch that is not assessed: before the others. Without it there are those of the controller, for its own
+ * bounds.
  */
 comet_status comet_assess_learn(comet_assess *assess, const uint8_t *pixels, const int32_t *labels,
                                 comet_message *message);
@@ -70,7 +71,8 @@ typedef struct comet_assess_row {
     double joint_predicted, joint_measured, joint_ratio; /* of this gradient, with all tensors compressed */
     double factor;                                       /* measured; 1 where measured_times is 0 */
     int64_t measured_times;                              /* */
-    double ratio_with_factor, joint_ratio_with_factor;   /* what is predicted being multiplied by factors */
+    double joint_factor;                                 /* of the gradient; 1: not measured */
+    double ratio_with_factor, joint_ratio_with_factor;   /* what is predicted being multiplied by (both) factors */
     double gradient_rms;
     int64_t values;                /* of the gradient */
     const comet_histogram *errors; /* of this tensor alone, over the batch's measured sigma */

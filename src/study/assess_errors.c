@@ -25,14 +25,19 @@ static double mean_square(const comet_parameter *p) {
     return sum / (double)p->count;
 }
 
-static void keep_gradients(comet_assess *a) {
+void comet_assess_hold(comet_assess *a) {
     for (int32_t i = 0; i < a->parameter_count; i++) {
         const comet_parameter *p = comet_graph_parameter(a->graph, i);
-        if (a->offsets[i] < 0)
-            continue;
-        memcpy(a->lossless + a->offsets[i], p->gradient, (size_t)p->count * sizeof *p->gradient);
-        a->gradient_squares[i] += mean_square(p);
+        if (a->offsets[i] >= 0)
+            memcpy(a->lossless + a->offsets[i], p->gradient, (size_t)p->count * sizeof *p->gradient);
     }
+}
+
+static void keep_gradients(comet_assess *a) {
+    comet_assess_hold(a);
+    for (int32_t i = 0; i < a->parameter_count; i++)
+        if (a->offsets[i] >= 0)
+            a->gradient_squares[i] += mean_square(comet_graph_parameter(a->graph, i));
 }
 
 static void predict(comet_assess *a, comet_assess_pair *pair, const comet_control_observation *o) {
@@ -127,6 +132,25 @@ static double measured_variance(const comet_parameter *p, const float *lossless)
     return sum / (double)p->count;
 }
 
+static double joint_with_factor(const comet_assess *a, int32_t parameter) {
+    const double joint = comet_assess_joint_of(a, a->bound, parameter)->factor;
+    return joint * joint * joint_variance(a, parameter, with_factor);
+}
+
+comet_status comet_assess_joint_factors(comet_assess *a, comet_message *message) {
+    comet_status status = comet_assess_predict(a, message);
+    for (int32_t i = 0; i < a->parameter_count && status == COMET_OK; i++) {
+        if (a->offsets[i] < 0)
+            continue;
+        const double measured = measured_variance(comet_graph_parameter(a->graph, i), a->lossless + a->offsets[i]);
+        const double predicted = joint_variance(a, i, with_factor);
+        comet_assess_factor *f = comet_assess_joint_of(a, a->bound, i);
+        if (predicted > 0 && isfinite(measured))
+            f->factor = comet_error_joint_mean(f->factor, f->measured++, comet_error_joint(measured, predicted));
+    }
+    return status;
+}
+
 /* Over the batch's own sigma, so that batches with large gradients do not look like outliers. */
 static void add_errors(comet_histogram *h, const comet_parameter *p, const float *lossless, double variance) {
     const double scale = 1 / sqrt(variance);
@@ -147,7 +171,7 @@ void comet_assess_compare(comet_assess *a, int32_t chosen) {
         const double variance = measured_variance(p, lossless);
         if (chosen < 0) {
             s->joint_predicted += joint_variance(a, pair->parameter, predicted_variance);
-            s->joint_with_factor += joint_variance(a, pair->parameter, with_factor);
+            s->joint_with_factor += joint_with_factor(a, pair->parameter);
             s->joint_measured += variance;
             continue;
         }

@@ -33,7 +33,7 @@ typedef struct comet_assess_own {
     comet_histogram errors;
 } comet_assess_own;
 
-enum { COMET_ASSESS_BLOCKS = 10 };
+enum { COMET_ASSESS_BLOCKS = 11 };
 
 struct comet_assess {
     comet_allocator allocator_copy;
@@ -51,6 +51,7 @@ struct comet_assess {
     comet_assess_pair *pairs;          /* those of a tensor together */
     comet_assess_sums *sums;           /* bounds x pairs */
     comet_assess_factor *factors;      /* bounds x pairs */
+    comet_assess_factor *joint;        /* bounds x parameters: of all tensors together */
     comet_assess_own *own;             /* bounds x chosen */
     double *gradient_squares;          /* by parameter: sum over batches of the mean square */
     int64_t *offsets;                  /* by parameter: of its gradient in `lossless`; -1: no tensor reaches it */
@@ -73,8 +74,11 @@ struct comet_assess {
 comet_status comet_assess_keep(comet_assess *a, comet_message *message); /* nothing lossy: gradients, rms of tensors */
 comet_status comet_assess_predict(comet_assess *a, comet_message *message); /* all compressed: as in training */
 void comet_assess_compare(comet_assess *a, int32_t chosen);
-comet_status comet_assess_see_rms(comet_assess *a, comet_message *message);   /* of tensors alone */
-comet_status comet_assess_factors(comet_assess *a, comet_message *message);   /* all compressed: measured factors */
+comet_status comet_assess_see_rms(comet_assess *a, comet_message *message); /* of tensors alone */
+comet_status comet_assess_factors(comet_assess *a, comet_message *message); /* all compressed: measured factors */
+/* Of a batch that is not assessed: its gradients without loss; behind comet_assess_factors: joint factors. */
+void comet_assess_hold(comet_assess *a);
+comet_status comet_assess_joint_factors(comet_assess *a, comet_message *message);
 comet_status comet_assess_saved(void *assess, const comet_step_saved *saved); /* comet_step_watch */
 
 /* The bound of a chosen tensor at a->bound, absolute. */
@@ -86,6 +90,10 @@ static inline comet_assess_sums *comet_assess_sums_of(const comet_assess *a, int
 
 static inline comet_assess_factor *comet_assess_factor_of(const comet_assess *a, int bound, int32_t pair) {
     return &a->factors[(int64_t)bound * a->pair_count + pair];
+}
+
+static inline comet_assess_factor *comet_assess_joint_of(const comet_assess *a, int bound, int32_t parameter) {
+    return &a->joint[(int64_t)bound * a->parameter_count + parameter];
 }
 
 static inline comet_assess_own *comet_assess_own_of(const comet_assess *a, int bound, int32_t chosen) {

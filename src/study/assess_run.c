@@ -62,11 +62,14 @@ comet_status comet_assess_learn(comet_assess *a, const uint8_t *pixels, const in
     comet_status status = compute(a, &probe, NONE, message);
     if (status == COMET_OK)
         status = comet_assess_see_rms(a, message);
+    comet_assess_hold(a);
     report(a, status, "measured factors");
     for (; a->bound < a->options.bounds && status == COMET_OK; a->bound++) {
         status = compute(a, &probe, ALL, message);
         if (status == COMET_OK)
             status = comet_assess_factors(a, message);
+        if (status == COMET_OK)
+            status = comet_assess_joint_factors(a, message);
         report(a, status, "measured factors");
     }
     return status;
@@ -128,6 +131,7 @@ void comet_assess_get_row(const comet_assess *a, int bound, int row, comet_asses
                             .joint_measured = sqrt(s->joint_measured / n),
                             .factor = comet_assess_factor_of(a, bound, row)->factor,
                             .measured_times = comet_assess_factor_of(a, bound, row)->measured,
+                            .joint_factor = comet_assess_joint_of(a, bound, pair->parameter)->factor,
                             .gradient_rms = sqrt(a->gradient_squares[pair->parameter] / n),
                             .values = p->count,
                             .errors = &s->errors};

@@ -13,7 +13,7 @@ SMALL = ("--model", "resnet8", "--data", "generated:160", "--image", "16", "--ba
 LAYER = {"name", "use", "gradient", "bound", "error_rel", "sigma_predicted", "sigma_measured", "ratio",
          "joint_sigma_predicted", "joint_sigma_measured", "joint_ratio", "gradient_rms", "values", "mean_over_sigma",
          "within_sigma", "excess_kurtosis", "distance_normal", "factor", "factor_measured", "ratio_with_factor",
-         "joint_ratio_with_factor"}
+         "joint_ratio_with_factor", "joint_factor"}
 TENSOR = {"name", "bound", "error_rel", "rms", "values", "zeros", "exact", "variance_ratio", "mean_over_bound",
           "distance_uniform", "largest_over_bound"}
 
