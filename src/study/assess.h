@@ -46,9 +46,9 @@ int64_t comet_assess_passes(const comet_assess *assess);
 int64_t comet_assess_learn_passes(const comet_assess *assess);
 
 /*
- * Measured factors (docs/measured.md) at each bound, of those tensors whose turn it is, and joint ones of all gradients,
- * from a batch that is not assessed: before the others. Without it there are those of the controller, for its own
- * bounds.
+ * Measured factors (docs/measured.md) at each bound, of those tensors whose turn it is, and joint ones of all
+ * gradients, from a batch that is not assessed: before the others. Without it there are those of the controller, for
+ * its own bounds.
  */
 comet_status comet_assess_learn(comet_assess *assess, const uint8_t *pixels, const int32_t *labels,
                                 comet_message *message);
