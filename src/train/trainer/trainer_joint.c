@@ -23,6 +23,7 @@ enum {
     LARGEST_PART = 4,  /* of the batch: a fourth at most; more would cost time for little */
     LEAST_IMAGES = 2,  /* */
     LEAST_VALUES = 16, /* that a batch norm's means are of: fewer say nothing of a batch's */
+    LEAST_STREAM = 4096,
     TRIES = 3
 };
 
@@ -94,11 +95,11 @@ static void choose(void *context, comet_plan_entry *e) {
     e->form.offload = 0;
 }
 
-/* In proportion to the batch's, and a half more. */
+/* In proportion to the batch's, and a half more; of small ones most is the same for any number of images. */
 static size_t seen_of_part(void *context, const comet_plan_entry *e) {
     const measurement *m = context;
     const size_t whole = comet_trainer_most_seen(&m->t->parts, e);
-    return (size_t)(1.5 * (double)whole * m->images / m->t->options.batch);
+    return whole ? (size_t)(1.5 * (double)whole * m->images / m->t->options.batch) + LEAST_STREAM : 0;
 }
 
 static size_t most_of_stream(void *context, const comet_plan_entry *e) {
