@@ -70,6 +70,15 @@ void compare_text(const compare_results *results, int variant, char *text, size_
     add_bytes(&results->records[0].figures, &results->records[variant * results->per_variant].figures, text, capacity);
 }
 
+/* In two lines: accuracy, and bytes. */
+static void print_difference(const char *text) {
+    const char *bytes = strstr(text, "; ");
+    if (bytes)
+        printf("%.*s;\n    %s\n", (int)(bytes - text), text, bytes + 2);
+    else if (*text)
+        printf("%s\n", text);
+}
+
 static int variant_count(const compare_results *results) {
     return (results->count + results->per_variant - 1) / results->per_variant;
 }
@@ -125,8 +134,7 @@ void compare_print(const compare_plan *plan, const compare_results *results) {
     printf("\n");
     for (int v = 1; v < count; v++) {
         compare_text(results, v, text, sizeof text);
-        if (*text)
-            printf("%s\n", text);
+        print_difference(text);
     }
     free(rows);
 }

@@ -11,24 +11,11 @@
 
 /* ---- memory ---- */
 
-static void *take(comet_assess *a, size_t count, size_t size) {
-    const size_t bytes = count * size;
-    void *memory = comet_memory_take(a->allocator, bytes);
-    if (!memory)
-        return NULL;
-    memset(memory, 0, bytes);
-    a->blocks[a->block_count].memory = memory;
-    a->blocks[a->block_count++].bytes = bytes;
-    return memory;
-}
-
 void comet_assess_free(comet_assess *a) {
     if (!a)
         return;
-    const comet_allocator *allocator = a->allocator;
-    for (int i = 0; i < a->block_count; i++)
-        comet_memory_give(allocator, a->blocks[i].memory, a->blocks[i].bytes);
-    comet_memory_give(allocator, a, sizeof *a);
+    comet_blocks_give(&a->blocks);
+    comet_memory_give(a->allocator, a, sizeof *a);
 }
 
 /* ---- who is assessed ---- */
@@ -105,15 +92,15 @@ static void measure_room(comet_assess *a) {
 static comet_status take_all(comet_assess *a, comet_message *message) {
     const size_t tensors = (size_t)a->tensor_count, chosen = (size_t)a->chosen_count, pairs = (size_t)a->pair_count,
                  bounds = (size_t)a->options.bounds, parameters = (size_t)a->parameter_count;
-    int32_t *places = take(a, tensors + chosen, sizeof *places);
-    double *numbers = take(a, parameters + chosen, sizeof *numbers);
-    a->pairs = take(a, pairs, sizeof *a->pairs);
-    a->sums = take(a, pairs * bounds, sizeof *a->sums);
-    a->factors = take(a, pairs * bounds, sizeof *a->factors);
-    a->joint = take(a, parameters * bounds, sizeof *a->joint);
-    a->own = take(a, chosen * bounds, sizeof *a->own);
-    a->offsets = take(a, parameters, sizeof *a->offsets);
-    a->bounds = take(a, tensors + chosen, sizeof *a->bounds);
+    int32_t *places = comet_blocks_take(&a->blocks, tensors + chosen, sizeof *places);
+    double *numbers = comet_blocks_take(&a->blocks, parameters + chosen, sizeof *numbers);
+    a->pairs = comet_blocks_take(&a->blocks, pairs, sizeof *a->pairs);
+    a->sums = comet_blocks_take(&a->blocks, pairs * bounds, sizeof *a->sums);
+    a->factors = comet_blocks_take(&a->blocks, pairs * bounds, sizeof *a->factors);
+    a->joint = comet_blocks_take(&a->blocks, parameters * bounds, sizeof *a->joint);
+    a->own = comet_blocks_take(&a->blocks, chosen * bounds, sizeof *a->own);
+    a->offsets = comet_blocks_take(&a->blocks, parameters, sizeof *a->offsets);
+    a->bounds = comet_blocks_take(&a->blocks, tensors + chosen, sizeof *a->bounds);
     if (!places || !numbers || !a->pairs || !a->sums || !a->factors || !a->joint || !a->own || !a->offsets ||
         !a->bounds)
         return comet_message_memory(message);
@@ -123,8 +110,8 @@ static comet_status take_all(comet_assess *a, comet_message *message) {
     a->rms = numbers + parameters;
     list_all(a);
     measure_room(a);
-    a->lossless = take(a, a->lossless_values, sizeof *a->lossless);
-    a->loaded = take(a, a->loaded_values, sizeof *a->loaded);
+    a->lossless = comet_blocks_take(&a->blocks, a->lossless_values, sizeof *a->lossless);
+    a->loaded = comet_blocks_take(&a->blocks, a->loaded_values, sizeof *a->loaded);
     return a->lossless && a->loaded ? COMET_OK : comet_message_memory(message);
 }
 
@@ -184,7 +171,7 @@ comet_status comet_assess_new(comet_trainer *trainer, const comet_assess_options
     if (!a)
         return comet_message_memory(message);
     *a = (comet_assess){.options = *options, .trainer = trainer, .graph = comet_trainer_graph(trainer)};
-    a->allocator = comet_memory_hold(&a->allocator_copy, allocator);
+    a->allocator = a->blocks.allocator = comet_memory_hold(&a->allocator_copy, allocator);
     a->tensors = comet_probe_tensors(trainer, &a->tensor_count);
     a->parameter_count = comet_graph_parameters(a->graph);
     comet_status status = count_all(a, message);

@@ -4,6 +4,7 @@
 #define COMET_TRAIN_ASSESS_IMPL_H
 
 #include "study/assess.h"
+#include "study/blocks.h"
 
 /* A tensor, and a gradient that it reaches by the uses in the mask. */
 typedef struct comet_assess_pair {
@@ -33,8 +34,6 @@ typedef struct comet_assess_own {
     comet_histogram errors;
 } comet_assess_own;
 
-enum { COMET_ASSESS_BLOCKS = 11 };
-
 struct comet_assess {
     comet_allocator allocator_copy;
     const comet_allocator *allocator;
@@ -63,11 +62,7 @@ struct comet_assess {
 
     int bound;     /* of the pass */
     int64_t turns; /* batches from which factors were measured */
-    struct {
-        void *memory;
-        size_t bytes;
-    } blocks[COMET_ASSESS_BLOCKS];
-    int block_count;
+    comet_blocks blocks;
 };
 
 /* assess_errors.c: what a pass shows. `chosen` -1: all tensors were compressed. */

@@ -12,20 +12,6 @@
 
 /* ---- memory ---- */
 
-void *comet_look_take(comet_look *look, size_t count, size_t size) {
-    comet_look_block *blocks = comet_array_reserve(look->allocator, look->blocks, look->block_count,
-                                                   look->block_count + 1, &look->block_room, sizeof *blocks);
-    if (!blocks)
-        return NULL;
-    look->blocks = blocks;
-    void *memory = comet_memory_take(look->allocator, count * size);
-    if (!memory)
-        return NULL;
-    memset(memory, 0, count * size);
-    blocks[look->block_count++] = (comet_look_block){memory, count * size};
-    return memory;
-}
-
 static void give_buffers(comet_look *look) {
     comet_memory_give(look->allocator, look->features, look->values * sizeof *look->features);
     comet_memory_give(look->allocator, look->raw, look->values * sizeof *look->raw);
@@ -37,11 +23,8 @@ void comet_look_free(comet_look *look) {
     if (!look)
         return;
     give_buffers(look);
-    const comet_allocator *allocator = look->allocator;
-    for (size_t i = 0; i < look->block_count; i++)
-        comet_memory_give(allocator, look->blocks[i].memory, look->blocks[i].bytes);
-    comet_memory_give(allocator, look->blocks, look->block_room * sizeof *look->blocks);
-    comet_memory_give(allocator, look, sizeof *look);
+    comet_blocks_give(&look->blocks);
+    comet_memory_give(look->allocator, look, sizeof *look);
 }
 
 static int batches_of(const comet_look *look) {
@@ -56,11 +39,11 @@ static double *gram_of(const comet_look *look, int layer, int batch) {
 static comet_status take_all(comet_look *look, comet_message *message) {
     const size_t pairs = (size_t)batches_of(look) * comet_gram_pairs(look->options.batch);
     int64_t largest = 0;
-    look->grams = comet_look_take(look, (size_t)look->layer_count, sizeof *look->grams);
+    look->grams = comet_blocks_take(&look->blocks, (size_t)look->layer_count, sizeof *look->grams);
     for (int i = 0; look->grams && i < look->layer_count; i++) {
         const int64_t count = comet_shape_count(look->layers[i].shape);
         largest = count > largest ? count : largest;
-        look->grams[i] = comet_look_take(look, pairs, sizeof *look->grams[i]);
+        look->grams[i] = comet_blocks_take(&look->blocks, pairs, sizeof *look->grams[i]);
         if (!look->grams[i])
             return comet_message_memory(message);
     }
@@ -128,7 +111,7 @@ comet_status comet_look_new(const comet_graph *graph, comet_backend *backend, co
     if (!l)
         return comet_message_memory(message);
     *l = (comet_look){.options = *options, .backend = backend, .sight = {.made = see, .context = l}};
-    l->allocator = comet_memory_hold(&l->allocator_copy, allocator);
+    l->allocator = l->blocks.allocator = comet_memory_hold(&l->allocator_copy, allocator);
     comet_status status = comet_look_find_layers(l, graph, message);
     if (status == COMET_OK)
         status = comet_look_choose_depths(l, message);

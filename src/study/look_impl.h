@@ -3,6 +3,7 @@
 #ifndef COMET_STUDY_LOOK_IMPL_H
 #define COMET_STUDY_LOOK_IMPL_H
 
+#include "study/blocks.h"
 #include "study/look.h"
 
 /* Maps of some images, each height x width x channels. */
@@ -11,11 +12,6 @@ typedef struct comet_look_maps {
     int images;
     float *values;
 } comet_look_maps;
-
-typedef struct comet_look_block {
-    void *memory;
-    size_t bytes;
-} comet_look_block;
 
 struct comet_look {
     comet_allocator allocator_copy;
@@ -39,17 +35,13 @@ struct comet_look {
     uint16_t *raw;   /* the same in the backend's own numbers, where these are narrower */
     size_t values;   /* for how many there is room */
 
-    comet_look_block *blocks;
-    size_t block_count, block_room;
+    comet_blocks blocks; /* what goes with the look */
 };
 
 static inline int comet_look_count(const comet_look *look, int batch) {
     const int left = look->options.images - batch * look->options.batch;
     return left < look->options.batch ? left : look->options.batch;
 }
-
-/* Zeroed memory that goes with the look; NULL: there is none. */
-void *comet_look_take(comet_look *look, size_t count, size_t size);
 
 /* ---- look_layers.c ---- */
 

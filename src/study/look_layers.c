@@ -42,8 +42,8 @@ static int is_there(const comet_look *look, comet_value v) {
 }
 
 comet_status comet_look_find_layers(comet_look *look, const comet_graph *g, comet_message *message) {
-    look->layers = comet_look_take(look, (size_t)g->node_count, sizeof *look->layers);
-    look->names = comet_look_take(look, (size_t)g->node_count, sizeof *look->names);
+    look->layers = comet_blocks_take(&look->blocks, (size_t)g->node_count, sizeof *look->layers);
+    look->names = comet_blocks_take(&look->blocks, (size_t)g->node_count, sizeof *look->names);
     if (!look->layers || !look->names)
         return comet_message_memory(message);
     for (int i = 0; i < g->node_count; i++) {

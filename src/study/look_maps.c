@@ -14,8 +14,8 @@ static int take_maps(comet_look *look, comet_look_maps *maps, comet_shape shape,
     *maps = (comet_look_maps){{smaller(shape.height, side), smaller(shape.width, side), shape.channels},
                               smaller(images, look->options.images),
                               NULL};
-    maps->values =
-        comet_look_take(look, (size_t)maps->images * (size_t)comet_shape_count(maps->shape), sizeof *maps->values);
+    maps->values = comet_blocks_take(&look->blocks, (size_t)maps->images * (size_t)comet_shape_count(maps->shape),
+                                     sizeof *maps->values);
     return maps->values != NULL;
 }
 

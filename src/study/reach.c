@@ -7,14 +7,13 @@
 
 #include "base/fail.h"
 #include "base/memory.h"
+#include "study/blocks.h"
 #include "study/inject.h"
 #include "train/graph/pattern.h"
 #include "train/plan/plan_impl.h"
 
 /* Of inject.c's numbers, those that are for this. */
 enum { NOISE = 0x40000000 };
-
-enum { BLOCKS = 8 };
 
 typedef struct reach_layer {
     int node;
@@ -45,33 +44,16 @@ struct comet_reach {
     sums *all;   /* sources x layers */
     int64_t batches;
     int source; /* of the pass; -1: there are no errors */
-    struct {
-        void *memory;
-        size_t bytes;
-    } blocks[BLOCKS];
-    int block_count;
+    comet_blocks blocks;
 };
 
 /* ---- memory ---- */
 
-static void *take(comet_reach *r, size_t count, size_t size) {
-    const size_t bytes = count * size;
-    void *memory = comet_memory_take(r->allocator, bytes);
-    if (!memory)
-        return NULL;
-    memset(memory, 0, bytes);
-    r->blocks[r->block_count].memory = memory;
-    r->blocks[r->block_count++].bytes = bytes;
-    return memory;
-}
-
 void comet_reach_free(comet_reach *r) {
     if (!r)
         return;
-    const comet_allocator *allocator = r->allocator;
-    for (int i = 0; i < r->block_count; i++)
-        comet_memory_give(allocator, r->blocks[i].memory, r->blocks[i].bytes);
-    comet_memory_give(allocator, r, sizeof *r);
+    comet_blocks_give(&r->blocks);
+    comet_memory_give(r->allocator, r, sizeof *r);
 }
 
 static int is_layer(const comet_node *node) {
@@ -87,7 +69,7 @@ static comet_status take_gradients(comet_reach *r, comet_message *message) {
     size_t values = 0;
     for (int i = 0; i < r->layer_count; i++)
         values += (size_t)(r->layers[i].count + r->layers[i].weights->count);
-    float *memory = take(r, values, sizeof *memory);
+    float *memory = comet_blocks_take(&r->blocks, values, sizeof *memory);
     for (int i = 0; memory && i < r->layer_count; i++) {
         reach_layer *l = &r->layers[i];
         l->flow = memory;
@@ -120,10 +102,10 @@ static void list_sources(comet_reach *r) {
 
 static comet_status take_all(comet_reach *r, int batch, comet_message *message) {
     const size_t nodes = (size_t)r->graph->node_count, tensors = (size_t)r->tensor_count;
-    r->layers = take(r, nodes, sizeof *r->layers);
-    r->sources = take(r, nodes + tensors, sizeof *r->sources);
-    r->bounds = take(r, tensors, sizeof *r->bounds);
-    r->rms = take(r, tensors, sizeof *r->rms);
+    r->layers = comet_blocks_take(&r->blocks, nodes, sizeof *r->layers);
+    r->sources = comet_blocks_take(&r->blocks, nodes + tensors, sizeof *r->sources);
+    r->bounds = comet_blocks_take(&r->blocks, tensors, sizeof *r->bounds);
+    r->rms = comet_blocks_take(&r->blocks, tensors, sizeof *r->rms);
     if (!r->layers || !r->sources || !r->bounds || !r->rms)
         return comet_message_memory(message);
     list_layers(r, batch);
@@ -132,7 +114,7 @@ static comet_status take_all(comet_reach *r, int batch, comet_message *message) 
         return comet_message_set(message, COMET_ERROR_ARGUMENT,
                                  "no layer and no stored tensor is called '%.60s'; `comet plan` lists tensors",
                                  r->options.layers ? r->options.layers : "");
-    r->all = take(r, (size_t)r->source_count * (size_t)r->layer_count, sizeof *r->all);
+    r->all = comet_blocks_take(&r->blocks, (size_t)r->source_count * (size_t)r->layer_count, sizeof *r->all);
     return r->all ? take_gradients(r, message) : comet_message_memory(message);
 }
 
@@ -146,7 +128,7 @@ comet_status comet_reach_new(comet_trainer *trainer, const comet_reach_options *
     if (!r)
         return comet_message_memory(message);
     *r = (comet_reach){.options = *options, .trainer = trainer, .graph = comet_trainer_graph(trainer)};
-    r->allocator = comet_memory_hold(&r->allocator_copy, allocator);
+    r->allocator = r->blocks.allocator = comet_memory_hold(&r->allocator_copy, allocator);
     r->tensors = comet_probe_tensors(trainer, &r->tensor_count);
     const comet_status status = take_all(r, plan->options.batch, message);
     if (status != COMET_OK)

@@ -20,6 +20,7 @@ uncounted_folders='src/codec/cuda/instances'
 # Small files that are things of their own: the file, and what it is.
 small_files='
 cmd/look/colours.c                  numbers as colours
+src/study/blocks.c                  blocks of memory that are given back together
 cmd/common/workers.c                threads of the command: how many, and how they wait
 src/base/message.c                  the line beside a status
 src/base/vector/loop.c              loops over threads

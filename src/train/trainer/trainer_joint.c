@@ -20,11 +20,11 @@
 enum {
     OBSERVATIONS_BETWEEN = 10, /* a measurement for so many collecting updates, first at the third */
     FIRST_OBSERVATION = 2,
-    LARGEST_PART = 4,  /* of the batch: a fourth at most; more would cost time for little */
-    LEAST_IMAGES = 2,  /* */
-    LEAST_VALUES = 16, /* that a batch norm's means are of: fewer say nothing of a batch's */
-    LEAST_STREAM = 4096,
-    TRIES = 3
+    LARGEST_PART = 4,    /* of the batch: a fourth at most; more would cost time for little */
+    LEAST_IMAGES = 2,    /* of which there are means at all */
+    LEAST_VALUES = 16,   /* that a batch norm's means are of: fewer say nothing of a batch's */
+    LEAST_STREAM = 4096, /* bytes beside what grows with the images: headers, tables */
+    TRIES = 3            /* of plans, each for fewer images */
 };
 
 typedef struct measurement {
@@ -123,13 +123,15 @@ static comet_status plan(measurement *m, size_t (*seen)(void *context, const com
 }
 
 static void free_plans(measurement *m) {
+    comet_backend *backend = m->t->parts.backend;
+    const int were_prepared = m->base != NULL;
     comet_learned_free(m->learned);
     comet_learned_free(m->of_exact);
     comet_plan_free(m->lossy);
     comet_plan_free(m->exact);
     comet_plan_free(m->base); /* last: the others use its ops */
-    if (m->base && m->t->parts.backend->trim)
-        m->t->parts.backend->trim(m->t->parts.backend);
+    if (were_prepared && backend->trim)
+        backend->trim(backend);
     m->learned = m->of_exact = NULL;
     m->lossy = m->exact = m->base = NULL;
 }

@@ -92,6 +92,13 @@ static void test_what_changes_nothing(void **state) {
  * Features that have nothing in common, many more than images: HSIC without correction says that they are alike. Of
  * 8 x 252 products of about independent numbers the mean has a deviation of 0.022 of their size.
  */
+static void add_batch(comet_cka *cka, const float *x, const float *y, int features) {
+    double *a = gram_of(x, N, features), *b = gram_of(y, N, features);
+    comet_cka_add(cka, a, b, N);
+    free(a);
+    free(b);
+}
+
 static void test_independent(void **state) {
     (void)state;
     enum { MANY = 2000 };
@@ -99,14 +106,10 @@ static void test_independent(void **state) {
     comet_cka cka = {0, 0, 0};
     for (int batch = 0; batch < BATCHES; batch++) {
         float *x = draw_features(&r, N, MANY), *y = draw_features(&r, N, MANY);
-        double *a = gram_of(x, N, MANY), *b = gram_of(y, N, MANY);
-        comet_cka_add(&cka, a, b, N);
+        add_batch(&cka, x, y, MANY);
         free(x);
         free(y);
-        free(a);
-        free(b);
     }
-    near(comet_cka_value(&cka), 0, 0.1);
     near(comet_cka_value(&cka), 0, 4.5 / sqrt(BATCHES * N * (N - 3) / 2.0));
 }
 
@@ -120,12 +123,9 @@ static void test_half(void **state) {
         float *x = draw_features(&r, N, MANY), *y = draw_features(&r, N, MANY);
         for (int i = 0; i < N; i++)
             memcpy(y + i * MANY, x + i * MANY, MANY / 2 * sizeof *y);
-        double *a = gram_of(x, N, MANY), *b = gram_of(y, N, MANY);
-        comet_cka_add(&cka, a, b, N);
+        add_batch(&cka, x, y, MANY);
         free(x);
         free(y);
-        free(a);
-        free(b);
     }
     near(comet_cka_value(&cka), 0.5, 0.1);
 }
