@@ -11,6 +11,8 @@ set -euo pipefail
 [ $# -ge 2 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 build=$(cd "$1" && pwd) out=$(realpath -m "$2") python=${3:-}
 cd "$(dirname "$0")/.."
+[ -x "$build/comet" ] || { echo "pack_build.sh: '$build' has no comet in it: build it first" >&2; exit 1; }
+command -v zstd >/dev/null || { echo "pack_build.sh: zstd is not installed: apt-get install zstd" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/build/tests" "$work/build/lib" "$work/build/python/libcomet"
